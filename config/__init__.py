@@ -1,0 +1,1 @@
+"""What an operator may write, checked before anything starts."""

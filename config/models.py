@@ -1,0 +1,69 @@
+"""The whole configuration: which sections there are.
+
+Each section holds the rules of its own keys; the rules between keys are in `config.checks`.
+Built by `config.loader`, read by wiring and the command line only.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, PrivateAttr, Strict
+
+from config.fields import ModelName, Section, Source
+from config.listeners import Api, Ops
+from config.policies import Deadlines, Fleet, Logging, ModelPolicy, Request, Shutdown
+from config.servers import Server, Upstream
+from config.tree import Origin
+
+
+def _at_least_one(servers: tuple[Server, ...]) -> tuple[Server, ...]:
+    # Pydantic's own minimum also complains when there are servers and none of them is valid.
+    if not servers:
+        raise ValueError("the list is empty - write at least one server")
+    return servers
+
+
+# YAML has lists, the configuration tuples: that step alone is lax, the servers are strict again.
+Servers = Annotated[
+    tuple[Server, ...],
+    Strict(False),
+    AfterValidator(_at_least_one),
+    Field(json_schema_extra={"minItems": 1}),
+]
+
+
+class Config(Section):
+    """Everything an operator may write. Only `servers` must be written."""
+
+    servers: Servers
+    """The Triton servers, at least one."""
+    upstream: Upstream = Field(default_factory=Upstream)
+    """How connections to the servers are kept; the same for all of them."""
+    api: Api = Field(default_factory=Api)
+    """The listener that applications call: the Open Inference Protocol over HTTP."""
+    ops: Ops = Field(default_factory=Ops)
+    """The listener for operators: health, metrics and the view of the fleet."""
+    deadlines: Deadlines = Field(default_factory=Deadlines)
+    """How long a request may take."""
+    fleet: Fleet = Field(default_factory=Fleet)
+    """How the gateway learns what each server holds and whether it answers."""
+    models: Mapping[ModelName, ModelPolicy] = Field(default_factory=dict)
+    """What is special about single models, by name. Models that are not listed are served too."""
+    request: Request = Field(default_factory=Request)
+    """How request bodies are read."""
+    logging: Logging = Field(default_factory=Logging)
+    """What is written to standard error."""
+    shutdown: Shutdown = Field(default_factory=Shutdown)
+    """How the gateway stops."""
+
+    _origin: Origin = PrivateAttr(default_factory=Origin)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Keep where each value was written, for what is found out only after loading."""
+        if isinstance(context, Source):
+            self._origin = context.origin
+
+    @property
+    def origin(self) -> Origin:
+        """Where each value was written."""
+        return self._origin

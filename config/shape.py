@@ -1,0 +1,41 @@
+"""Finds a section's class, and a key's type, from a path: what messages and reference ask for.
+
+Reads the models' own annotations, so that it cannot disagree with them.
+"""
+
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from config.fields import Section
+from config.models import Config
+from config.tree import Loc
+
+
+def section_of(annotation: Any) -> type[Section] | None:
+    """Return the section a type holds: itself, or within a list, a mapping or an optional."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    for argument in get_args(annotation):
+        found = section_of(argument)
+        if found:
+            return found
+    return None
+
+
+def section_at(loc: Loc) -> type[Section]:
+    """Return the section that the keys below `loc` belong to."""
+    section: type[Section] = Config
+    for part in loc:
+        if isinstance(part, str) and part in section.model_fields:
+            section = section_of(section.model_fields[part].annotation) or section
+    return section
+
+
+def choices_at(loc: Loc) -> list[str]:
+    """Return what may be written at `loc`, which holds a `Literal`."""
+    return words(get_args(section_at(loc[:-1]).model_fields[str(loc[-1])].annotation))
+
+
+def words(choices: Iterable[object]) -> list[str]:
+    """Return choices as they are written in YAML."""
+    return [str(choice).lower() for choice in choices]

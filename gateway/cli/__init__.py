@@ -1,0 +1,49 @@
+"""The command line. Each command is a module; this one names them.
+
+Exit codes: 0 for success, 1 for a failure while working, 2 for a request or a configuration that
+was refused before anything started.
+"""
+
+from typing import Annotated
+
+import typer
+
+from gateway import __version__
+from gateway.cli.check import check
+from gateway.cli.demo import demo
+from gateway.cli.serve import serve
+
+app = typer.Typer(
+    name="triton-gateway",
+    help="One REST address in front of a fleet of NVIDIA Triton Inference Servers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(serve)
+app.command()(check)
+app.command()(demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"triton-gateway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,128 @@
+"""`triton-gateway serve`: run the gateway until it is told to stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from config.models import Config
+from gateway import __version__
+from gateway.cli.refusal import load_or_refuse, refuse
+from gateway.observe.logs import LibraryLogs, Logger
+from gateway.tasks import spawn, stop
+from gateway.wiring import build, logger_for
+
+ConfigPath = Annotated[
+    Path,
+    typer.Option("--config", "-c", help="A YAML file, or a folder of them.", show_default=False),
+]
+
+
+WhenReady = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+"""Runs beside a gateway that has become ready; may set the event to stop it."""
+
+
+def serve(config: ConfigPath) -> None:
+    """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one ends it at once."""
+    loaded = load_or_refuse(config)
+    api_socket = bind("api", loaded.api.host, loaded.api.port)
+    ops_socket = bind("ops", loaded.ops.host, loaded.ops.port)
+    left = run_gateway(loaded, api_socket, ops_socket)
+    if left:
+        # Going on to close the connections would cancel the calls that are left on servers.
+        os._exit(0)
+
+
+def run_gateway(
+    config: Config,
+    api: socket.socket,
+    ops: socket.socket,
+    *,
+    when_ready: WhenReady | None = None,
+) -> int:
+    """Run a gateway on bound sockets; return how many calls were left behind on servers."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_run(config, api, ops, when_ready))
+
+
+async def _run(
+    config: Config, api: socket.socket, ops: socket.socket, when_ready: WhenReady | None
+) -> int:
+    logger = logger_for(config, os.environ)
+    _route_library_logs(logger)
+    stopping = asyncio.Event()
+    _handle_signals(stopping)
+    gateway = build(config, os.environ, api_socket=api, ops_socket=ops, logger=logger)
+    logger.info(
+        "starting",
+        version=__version__,
+        api=_address(api),
+        ops=_address(ops),
+        servers=len(config.servers),
+    )
+    if when_ready is None:
+        return await gateway.run(stopping)
+
+    async def beside() -> None:
+        await gateway.readiness.ready.wait()
+        await when_ready(stopping)
+
+    extra = spawn(beside(), name="beside the gateway")
+    try:
+        return await gateway.run(stopping)
+    finally:
+        await stop(extra)
+
+
+def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
+    try:
+        import uvloop  # noqa: PLC0415 - optional: not built for every platform
+    except ImportError:
+        return None
+    factory: type[asyncio.AbstractEventLoop] = uvloop.Loop
+    return factory
+
+
+def bind(section: str, host: str, port: int) -> socket.socket:
+    """Return a listening socket, or refuse with the section and address it was for."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen()
+    except OSError as error:
+        sock.close()
+        refuse(f"{section}.port: cannot listen on {host}:{port}: {error.strerror or error}")
+    sock.setblocking(False)
+    return sock
+
+
+def _address(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _handle_signals(stopping: asyncio.Event) -> None:
+    def signalled(number: int) -> None:
+        if stopping.is_set():
+            sys.stderr.flush()
+            os._exit(128 + number)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled, number)
+
+
+def _route_library_logs(logger: Logger) -> None:
+    root = logging.getLogger()
+    root.handlers[:] = [LibraryLogs(logger)]
+    root.setLevel(logging.WARNING)

@@ -1,0 +1,1 @@
+"""v2 REST bodies <-> InferCall / InferReply. No sockets, no grpc."""

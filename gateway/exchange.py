@@ -1,0 +1,79 @@
+"""The state of one request from its first byte to its settlement.
+
+The edge creates an `Exchange`, the stages fill it in, and settle hands it to the observers, which
+only read it. Nothing a client typed is in `model` or `version` before it has resolved.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gateway.faults import Fault
+
+STAGES = ("receive", "resolve", "decode", "admit", "pick", "send", "reply", "settle")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request. Times are monotonic seconds of `clock`.
+
+    `timeout_s` is what the client asked for, None if it did not. `spent_s` is the time each stage
+    took. `outcome` names what became of it: "ok" or the kind of the fault.
+    """
+
+    request_id: str
+    caller: str
+    route: str
+    clock: Callable[[], float]
+    started_s: float
+    timeout_s: float | None = None
+    deadline_s: float = float("inf")
+    model: str = ""
+    version: str = ""
+    server: str = ""
+    attempts: int = 0
+    tried: set[str] = field(default_factory=set)
+    detached: bool = False
+    status: int = 0
+    fault: Fault | None = None
+    bytes_in: int = 0
+    bytes_out: int = 0
+    spent_s: dict[str, float] = field(default_factory=dict)
+    ended_s: float = 0.0
+    _stage: str = "receive"
+    _stage_since_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Start the clock of the first stage."""
+        self._stage_since_s = self.started_s
+
+    def enter(self, stage: str) -> None:
+        """Go on to `stage`, booking the time since the last change on the stage before it."""
+        now_s = self.clock()
+        spent = self.spent_s
+        spent[self._stage] = spent.get(self._stage, 0.0) + now_s - self._stage_since_s
+        self._stage, self._stage_since_s = stage, now_s
+
+    def remaining_s(self) -> float:
+        """Seconds left until the deadline; negative once it has passed."""
+        return self.deadline_s - self.clock()
+
+    def end(self) -> None:
+        """Book the last stage; the exchange is settled and must not change any more."""
+        self.enter("settled")
+        self.ended_s = self._stage_since_s
+
+    @property
+    def duration_s(self) -> float:
+        """The whole time from the first byte to settlement."""
+        return self.ended_s - self.started_s
+
+    @property
+    def own_time_s(self) -> float:
+        """The gateway's own time so far: everything but waiting for the body and for a server."""
+        spent = self.spent_s
+        return sum(spent.values()) - spent.get("receive", 0.0) - spent.get("send", 0.0)
+
+    @property
+    def outcome(self) -> str:
+        """What became of the request: `ok`, or the kind of the fault."""
+        return self.fault.kind.value if self.fault else "ok"

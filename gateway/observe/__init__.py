@@ -1,0 +1,1 @@
+"""Metrics and logs: each is told of every settled exchange."""

@@ -1,0 +1,97 @@
+"""What the parts need of each other, as Protocols.
+
+The siblings edge, upstream, ops and observe never import each other: pipeline and wiring give
+each of them the others through these.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from gateway.codec.types import InferCall, InferReply
+from gateway.exchange import Exchange
+from routing.fleet import FleetSnapshot, ModelVersion
+
+Clock = Callable[[], float]
+"""Monotonic seconds."""
+
+
+class UpstreamCall(Protocol):
+    """One inference under way on one server."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the call is over on the wire, whatever its outcome."""
+
+    async def reply(self, timeout_s: float) -> InferReply:
+        """Wait for the answer. May be called once.
+
+        Raises TimeoutError after `timeout_s`, and Fault for everything the server or the
+        connection reports. After a TimeoutError or a cancellation the call must be abandoned.
+        """
+
+    def abandon(self, on_end: Callable[[], None]) -> bool:
+        """Stop waiting; `on_end` runs once when the call has really ended.
+
+        Returns True when the call goes on running detached, since cancelling is not safe there,
+        and False when it was cancelled on the server.
+        """
+
+
+class Transport(Protocol):
+    """Sends inference calls to servers."""
+
+    def start(self, server: str, call: InferCall, *, timeout_s: float) -> UpstreamCall:
+        """Put the call on the wire to `server`. Never blocks."""
+
+
+class Descriptions(Protocol):
+    """What the fleet's models look like, as their servers describe them."""
+
+    def metadata(self, server: str, key: ModelVersion) -> Mapping[str, Any] | None:
+        """Return the JSON object of Triton's model metadata, or None while it is not known."""
+
+    def config(self, server: str, key: ModelVersion) -> bytes | None:
+        """Return the JSON text of Triton's model configuration, or None while it is not known."""
+
+    def extensions(self) -> Sequence[str]:
+        """Return the protocol extensions every server of the fleet has."""
+
+
+class StatisticsSource(Protocol):
+    """Reads one server's statistics."""
+
+    async def statistics(
+        self, server: str, model: str, version: str, *, timeout_s: float
+    ) -> list[dict[str, Any]]:
+        """Return the `model_stats` rows of one model ("" = all) as JSON objects.
+
+        Raises Fault.
+        """
+
+
+class Fleet(Protocol):
+    """The picture requests are routed on, and where they report what they ran into."""
+
+    @property
+    def snapshot(self) -> FleetSnapshot:
+        """The current picture."""
+
+    def unreachable(self, server: str, reason: str) -> None:
+        """Report that no connection to the server could be made."""
+
+    def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
+        """Report that the server says it does not have this version ready."""
+
+
+class Observer(Protocol):
+    """Is told of every settled request."""
+
+    def observe(self, exchange: Exchange) -> None:
+        """Take note of a settled exchange; must neither block nor raise."""
+
+
+class Channels(Protocol):
+    """What the ops listener shows of the connections to the servers."""
+
+    def states(self, server: str) -> Iterable[Mapping[str, Any]]:
+        """Return one mapping for each channel to the server: its state and calls in flight."""

@@ -1,0 +1,81 @@
+"""The calls that are not inference: who a server is, what it holds and how it does.
+
+Every one of them runs on a single thread of the server, shared with its health answers, so they
+are made gently and never by a client's request alone (statistics excepted).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import grpc.aio
+from google.protobuf.message import Message
+from tritonclient.grpc import service_pb2 as pb
+
+from gateway.faults import Fault, Kind, Origin
+from gateway.upstream.channels import Channel
+from gateway.upstream.errors import to_fault
+from gateway.upstream.proto_json import to_json_object
+from gateway.upstream.transport import Upstream
+
+Reply = TypeVar("Reply", bound=Message)
+
+
+async def call_method(
+    upstream: Upstream,
+    method: str,
+    request: Message,
+    reply_type: Callable[[], Reply],
+    *,
+    timeout_s: float,
+    channel: Channel | None = None,
+) -> Reply:
+    """Make one unary call that is not inference.
+
+    Raises Fault; a server that does not answer within `timeout_s` is Kind.DEADLINE. (These calls
+    take another path through the server than inference and may have a gRPC deadline on every
+    version.)
+    """
+    channel = channel or upstream.pool.channels[0]
+    deserialize = reply_type.FromString  # type: ignore[attr-defined]
+    call = channel.unary(method, deserialize)(
+        request.SerializeToString(), metadata=upstream.metadata, timeout=timeout_s
+    )
+    try:
+        reply: Reply = await call
+    except grpc.aio.AioRpcError as error:
+        raise to_fault(error.code(), error.details()) from None
+    except asyncio.CancelledError:
+        if call.done() and not _being_cancelled():  # the channel was closed under the call
+            raise _closed() from None
+        raise
+    return reply
+
+
+class StatisticsReader:
+    """Reads statistics for the statistics routes; see `gateway.ports.StatisticsSource`."""
+
+    def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
+        self._upstreams = upstreams
+
+    async def statistics(
+        self, server: str, model: str, version: str, *, timeout_s: float
+    ) -> list[dict[str, Any]]:
+        """Return the rows of one server."""
+        reply = await call_method(
+            self._upstreams[server],
+            "ModelStatistics",
+            pb.ModelStatisticsRequest(name=model, version=version),
+            pb.ModelStatisticsResponse,
+            timeout_s=timeout_s,
+        )
+        return [to_json_object(row) for row in reply.model_stats]
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _closed() -> Fault:
+    return Fault(Kind.BROKEN, "the connection was closed", origin=Origin.GATEWAY)

@@ -1,0 +1,129 @@
+"""What models look like: signature, metadata and configuration, as their servers report them.
+
+`ModelBook` keeps the descriptions the prober fetched, so that the metadata and config routes cost
+no server a call. Equal texts are kept once: a fleet mostly holds the same models many times.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from tritonclient.grpc import model_config_pb2
+from tritonclient.grpc import service_pb2 as pb
+
+from gateway.upstream.control import call_method
+from gateway.upstream.proto_json import to_json_object
+from gateway.upstream.transport import Upstream
+from routing.fleet import ModelVersion
+from routing.types import ModelSpec, TensorSpec
+
+# Extensions of Triton that work through the gateway; a route that is missing is not announced.
+OFFERED_EXTENSIONS = (
+    "classification",
+    "schedule_policy",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """One version on one server: its signature, and the JSON of its metadata and config."""
+
+    spec: ModelSpec
+    metadata: Mapping[str, Any]
+    config: bytes
+
+
+async def describe(upstream: Upstream, key: ModelVersion, *, timeout_s: float) -> Description:
+    """Ask the server for one version's configuration and metadata. Raises Fault."""
+    name, version = key.model, str(key.version)
+    config, metadata = await asyncio.gather(
+        call_method(
+            upstream,
+            "ModelConfig",
+            pb.ModelConfigRequest(name=name, version=version),
+            pb.ModelConfigResponse,
+            timeout_s=timeout_s,
+        ),
+        call_method(
+            upstream,
+            "ModelMetadata",
+            pb.ModelMetadataRequest(name=name, version=version),
+            pb.ModelMetadataResponse,
+            timeout_s=timeout_s,
+        ),
+    )
+    return Description(
+        spec=model_spec(key, config.config),
+        metadata=to_json_object(metadata),
+        config=orjson.dumps(to_json_object(config.config)),
+    )
+
+
+def model_spec(key: ModelVersion, config: model_config_pb2.ModelConfig) -> ModelSpec:
+    """Return the signature of a version out of its configuration."""
+    return ModelSpec(
+        model=key.model,
+        version=key.version,
+        inputs=tuple(_tensor(tensor) for tensor in config.input),
+        outputs=tuple(_tensor(tensor) for tensor in config.output),
+        max_batch_size=config.max_batch_size,
+        decoupled=config.model_transaction_policy.decoupled,
+        sequence=config.HasField("sequence_batching"),
+    )
+
+
+def _tensor(tensor: model_config_pb2.ModelInput | model_config_pb2.ModelOutput) -> TensorSpec:
+    name = model_config_pb2.DataType.Name(tensor.data_type).removeprefix("TYPE_")
+    return TensorSpec(
+        name=tensor.name,
+        datatype="BYTES" if name == "STRING" else name,
+        dims=tuple(tensor.dims),
+    )
+
+
+class ModelBook:
+    """The descriptions of everything the fleet has ready; see `gateway.ports.Descriptions`."""
+
+    def __init__(self) -> None:
+        self._pages: dict[tuple[str, ModelVersion], Description] = {}
+        self._kept: dict[bytes, Description] = {}
+        self._extensions: dict[str, frozenset[str]] = {}
+
+    def learn(self, server: str, key: ModelVersion, description: Description) -> None:
+        """Keep what `server` says of this version."""
+        text = orjson.dumps(description.metadata) + description.config
+        self._pages[server, key] = self._kept.setdefault(text, description)
+
+    def keep_only(self, server: str, ready: frozenset[ModelVersion]) -> None:
+        """Forget the versions the server does not have ready any more."""
+        gone = [at for at in self._pages if at[0] == server and at[1] not in ready]
+        for at in gone:
+            del self._pages[at]
+        if gone:
+            used = {id(page) for page in self._pages.values()}
+            self._kept = {text: page for text, page in self._kept.items() if id(page) in used}
+
+    def learn_extensions(self, server: str, extensions: Sequence[str]) -> None:
+        """Keep the protocol extensions the server announces."""
+        self._extensions[server] = frozenset(extensions)
+
+    def metadata(self, server: str, key: ModelVersion) -> Mapping[str, Any] | None:
+        """Return the metadata object as `server` describes it."""
+        page = self._pages.get((server, key))
+        return page.metadata if page else None
+
+    def config(self, server: str, key: ModelVersion) -> bytes | None:
+        """Return the configuration as `server` describes it."""
+        page = self._pages.get((server, key))
+        return page.config if page else None
+
+    def extensions(self) -> Sequence[str]:
+        """Return what every server announces and the gateway offers."""
+        common = frozenset.intersection(*self._extensions.values()) if self._extensions else ()
+        return [name for name in OFFERED_EXTENSIONS if name in common]

@@ -1,0 +1,273 @@
+"""Watches one server: is it there, who is it, and what does it have ready.
+
+Presence comes from ModelStatistics, which lists what is ready and touches no directory. The
+repository index, which reads the repository on the same single thread that answers health calls,
+is asked rarely, on its own time budget, and its failure means "unknown". A server that answers
+inference is alive whatever its probes say.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tritonclient.grpc import service_pb2 as pb
+
+from gateway.faults import Fault, Kind
+from gateway.ports import Clock
+from gateway.upstream.channels import Channel
+from gateway.upstream.control import call_method
+from gateway.upstream.describe import ModelBook, describe
+from gateway.upstream.transport import Upstream
+from routing.fleet import FleetTable, ModelRow, ModelVersion
+from routing.pool import ServerLoad
+from routing.types import State
+
+_DESCRIBE_AT_ONCE = 4
+_INDEX_SHARE = 0.1  # at most this share of a server's control thread goes to the index
+_JITTER = 0.2
+_SILENT_CHANNEL_PROBES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSettings:
+    """When and how servers are probed; times in seconds."""
+
+    statistics_interval_s: float
+    statistics_timeout_s: float
+    index_interval_s: float
+    index_timeout_s: float
+    silent_probes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """What the prober tells the log: state changes only."""
+
+    up: Callable[..., None]
+    down: Callable[..., None]
+
+
+class ServerProber:
+    """Probes one server for as long as it runs and keeps the fleet table up to date."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        expect: str | None,
+        load: ServerLoad,
+        table: FleetTable,
+        book: ModelBook,
+        settings: ProbeSettings,
+        announce: Announce,
+        clock: Clock,
+        random: Callable[[], float],
+    ) -> None:
+        self._upstream = upstream
+        self._name = upstream.name
+        self._expect = expect
+        self._load = load
+        self._table = table
+        self._book = book
+        self._settings = settings
+        self._announce = announce
+        self._clock = clock
+        self._random = random
+        self._identified = False
+        self._server_id = ""
+        self._reloaded: list[ModelVersion] = []
+        self._was_up: bool | None = None
+        self._silent = 0
+        self._indexing = False
+        self._counts: dict[ModelVersion, int] = {}
+        self._wake = asyncio.Event()
+        self.passed_once = asyncio.Event()
+
+    def wake(self) -> None:
+        """Probe now instead of at the next interval."""
+        self._wake.set()
+
+    def unreachable(self, reason: str) -> None:
+        """Take the server out: a request found that no connection can be made. Probe it now."""
+        self._note_down(reason)
+        self.wake()
+
+    async def watch_presence(self) -> None:
+        """Probe presence and readiness for ever."""
+        while True:
+            await self._pass()
+            self.passed_once.set()
+            await self._pause(self._settings.statistics_interval_s)
+
+    async def watch_index(self) -> None:
+        """Read states and reasons from the repository index for ever."""
+        await self.passed_once.wait()
+        while True:
+            began_s = self._clock()
+            self._indexing = True
+            try:
+                await self._read_index()
+            except Fault:
+                pass  # "unknown": what the last index said stands
+            finally:
+                self._indexing = False
+            took_s = self._clock() - began_s
+            interval_s = max(self._settings.index_interval_s, took_s / _INDEX_SHARE)
+            await asyncio.sleep(self._spread(interval_s))
+
+    async def _pause(self, interval_s: float) -> None:
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(self._spread(interval_s)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _spread(self, interval_s: float) -> float:
+        # Jitter keeps the probes of a fleet, and of several gateways, apart.
+        return interval_s * (1 + _JITTER * (2 * self._random() - 1))
+
+    async def _pass(self) -> None:
+        channel = self._upstream.pool.next_for_probe()
+        asked_s = self._clock()
+        try:
+            if not self._identified or self._expect is not None:
+                await self._identify(channel)
+            ready = await self._read_statistics(channel)
+            await self._describe(ready)
+        except Fault as fault:
+            self._failed(channel, fault)
+            return
+        channel.silent = self._silent = 0
+        now_s = self._clock()
+        self._book.keep_only(self._name, ready)
+        self._table.observe_ready(self._name, ready, asked_s=asked_s, now_s=now_s)
+        self._note_up(now_s)
+
+    async def _identify(self, channel: Channel) -> None:
+        said = await call_method(
+            self._upstream,
+            "ServerMetadata",
+            pb.ServerMetadataRequest(),
+            pb.ServerMetadataResponse,
+            timeout_s=self._settings.statistics_timeout_s,
+            channel=channel,
+        )
+        if self._expect is not None and said.name != self._expect:
+            raise Fault.unsupported(
+                f"another server answers here: its id is '{said.name}', expected '{self._expect}'"
+            )
+        self._upstream.triton_version = said.version
+        self._server_id = said.name
+        self._book.learn_extensions(self._name, said.extensions)
+        self._identified = True
+
+    async def _read_statistics(self, channel: Channel) -> frozenset[ModelVersion]:
+        reply = await call_method(
+            self._upstream,
+            "ModelStatistics",
+            pb.ModelStatisticsRequest(),
+            pb.ModelStatisticsResponse,
+            timeout_s=self._settings.statistics_timeout_s,
+            channel=channel,
+        )
+        counts = {
+            ModelVersion(row.name, int(row.version)): row.inference_count
+            for row in reply.model_stats
+        }
+        # Counts that went back mean a reload: the version may look different now.
+        self._reloaded = [key for key, count in counts.items() if count < self._counts.get(key, 0)]
+        self._counts = counts
+        return frozenset(counts)
+
+    async def _describe(self, ready: frozenset[ModelVersion]) -> None:
+        wanted = [*self._table.missing_specs(self._name, ready), *self._reloaded]
+        limit = asyncio.Semaphore(_DESCRIBE_AT_ONCE)
+        await asyncio.gather(*(self._describe_one(key, limit) for key in wanted))
+
+    async def _describe_one(self, key: ModelVersion, limit: asyncio.Semaphore) -> None:
+        async with limit:
+            try:
+                found = await describe(
+                    self._upstream, key, timeout_s=self._settings.index_timeout_s
+                )
+            except Fault as fault:
+                if fault.kind in (Kind.UNREACHABLE, Kind.BROKEN):
+                    raise
+                return  # unloaded meanwhile, or restricted: served without a known signature
+        self._book.learn(self._name, key, found)
+        self._table.learn_spec(self._name, found.spec, now_s=self._clock())
+
+    async def _read_index(self) -> None:
+        reply = await call_method(
+            self._upstream,
+            "RepositoryIndex",
+            pb.RepositoryIndexRequest(),
+            pb.RepositoryIndexResponse,
+            timeout_s=self._settings.index_timeout_s,
+        )
+        rows: dict[ModelVersion, ModelRow] = {}
+        unloaded = set()
+        for entry in reply.models:
+            if entry.version.isdigit():
+                state = State.__members__.get(entry.state, State.UNKNOWN)
+                rows[ModelVersion(entry.name, int(entry.version))] = ModelRow(state, entry.reason)
+            else:
+                unloaded.add(entry.name)
+        self._table.observe_index(self._name, rows, unloaded, now_s=self._clock())
+
+    def _failed(self, channel: Channel, fault: Fault) -> None:
+        if fault.kind is Kind.DEADLINE:
+            self._silence(channel)
+            return
+        self._silent = 0
+        self._note_down(explain(fault))
+
+    def _silence(self, channel: Channel) -> None:
+        channel.silent += 1
+        if channel.silent >= _SILENT_CHANNEL_PROBES:
+            self._replace((channel,))
+        heard_s = self._clock() - self._load.last_reply_s
+        allowed = self._settings.silent_probes
+        if self._indexing or heard_s <= allowed * self._settings.statistics_interval_s:
+            return
+        self._silent += 1
+        if self._silent >= allowed or self._was_up is None:
+            self._note_down("no answer to its probes within the timeout")
+            self._replace(tuple(self._upstream.pool.channels))
+
+    def _replace(self, channels: Sequence[Channel]) -> None:
+        for channel in channels:
+            self._upstream.give_up_detached(channel)
+            self._upstream.pool.replace(channel)
+
+    def _note_up(self, now_s: float) -> None:
+        self._table.server_up(
+            self._name,
+            server_id=self._server_id,
+            triton_version=self._upstream.triton_version,
+            now_s=now_s,
+        )
+        if self._was_up is not True:
+            self._was_up = True
+            self._announce.up(
+                server=self._name,
+                triton_version=self._upstream.triton_version,
+                cancel_safe=self._upstream.cancel_safe,
+                models=len(self._counts),
+            )
+
+    def _note_down(self, reason: str) -> None:
+        self._identified = False
+        self._table.server_down(self._name, reason, now_s=self._clock())
+        self._upstream.give_up_detached()
+        if self._was_up is not False:
+            self._was_up = False
+            self._announce.down(server=self._name, reason=reason)
+
+
+def explain(fault: Fault) -> str:
+    """Return why a probe failed, for operators: with what the gRPC library said."""
+    if fault.detail and fault.detail != fault.message:
+        return f"{fault.message} ({fault.detail})"
+    return fault.message

@@ -1,0 +1,165 @@
+"""Unary inference over gRPC: start a call, wait for it, and let go of it without harm.
+
+Cancelling a unary call crashes a Triton before 2.57 (25.04), by client cancel and by gRPC deadline
+alike. On such a server a call whose caller is gone is *detached*: it carries no gRPC deadline,
+runs to its end and its result is dropped. Where cancelling is safe the call is cancelled in the
+gRPC core, since the public way leaks about a kilobyte a call (grpc/grpc#43360).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import grpc.aio
+from tritonclient.grpc import service_pb2 as pb
+
+from gateway.codec.types import InferCall, InferReply
+from gateway.upstream.channels import Channel, ChannelPool
+from gateway.upstream.errors import to_fault
+from gateway.upstream.messages import decode_reply, encode_call
+
+FIRST_CANCEL_SAFE = (2, 57)
+
+
+@dataclass(slots=True)
+class Upstream:
+    """One server as upstream sees it: its connections and what is under way on them.
+
+    `cancel` is the operator's choice: "always", "never", or "auto" for by the server's version.
+    """
+
+    name: str
+    pool: ChannelPool
+    metadata: tuple[tuple[str, str], ...] = ()
+    cancel: str = "auto"
+    triton_version: str = ""
+    detached: "set[GrpcCall]" = field(default_factory=set)
+
+    @property
+    def cancel_safe(self) -> bool:
+        """Whether unary calls may be cancelled on this server."""
+        if self.cancel == "auto":
+            return version_tuple(self.triton_version) >= FIRST_CANCEL_SAFE
+        return self.cancel == "always"
+
+    def give_up_detached(self, channel: Channel | None = None) -> None:
+        """Stop waiting for detached calls (on one channel): the server or channel is gone."""
+        for call in tuple(self.detached):
+            if channel is None or call.channel is channel:
+                call.give_up()
+
+
+def version_tuple(text: str) -> tuple[int, ...]:
+    """Return Triton's version text ("2.51.0") as numbers; an odd text sorts before all."""
+    numbers = []
+    for part in text.split(".")[:2]:
+        if not part.isdigit():
+            return ()
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+class GrpcCall:
+    """One ModelInfer on one channel."""
+
+    __slots__ = ("_call", "_detached_max_s", "_on_end", "_timer", "_upstream", "_wake", "channel")
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        channel: Channel,
+        call: "grpc.aio.UnaryUnaryCall[bytes, pb.ModelInferResponse]",
+        detached_max_s: float,
+    ) -> None:
+        self.channel = channel
+        self._upstream = upstream
+        self._call = call
+        self._detached_max_s = detached_max_s
+        self._wake: asyncio.Future[None] | None = None
+        self._on_end: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        channel.in_flight += 1
+        call.add_done_callback(self._ended)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the call is over on the wire."""
+        return self._call.done()
+
+    async def reply(self, timeout_s: float) -> InferReply:
+        """Wait for the answer; see `gateway.ports.UpstreamCall`."""
+        if not self._call.done():
+            loop = asyncio.get_running_loop()
+            self._wake = loop.create_future()
+            timer = loop.call_later(timeout_s, _set, self._wake)
+            try:
+                await self._wake
+            finally:
+                timer.cancel()
+            if not self._call.done():
+                raise TimeoutError
+        # Awaiting an ended call does not wait, and so cannot be cancelled half-way.
+        try:
+            response = await self._call
+        except grpc.aio.AioRpcError as error:
+            raise to_fault(error.code(), error.details()) from None
+        return decode_reply(response)
+
+    def abandon(self, on_end: Callable[[], None]) -> bool:
+        """Cancel or detach the call; see `gateway.ports.UpstreamCall`."""
+        self._on_end = on_end
+        if self._upstream.cancel_safe:
+            _cancel_in_core(self._call)
+            return False
+        self._upstream.detached.add(self)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._detached_max_s, self.give_up)
+        return True
+
+    def give_up(self) -> None:
+        """Stop accounting for a detached call. It is not cancelled: that could harm the server."""
+        self._upstream.detached.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end()
+
+    def _ended(self, _: object) -> None:
+        self.channel.in_flight -= 1
+        if self._wake is not None:
+            _set(self._wake)
+        self.give_up()
+
+
+class GrpcTransport:
+    """Starts inference calls on the least busy channel of a server."""
+
+    def __init__(self, upstreams: Mapping[str, Upstream], *, detached_max_s: float) -> None:
+        self._upstreams = upstreams
+        self._detached_max_s = detached_max_s
+
+    def start(self, server: str, call: InferCall, *, timeout_s: float) -> GrpcCall:
+        """Put the call on the wire; see `gateway.ports.Transport`."""
+        upstream = self._upstreams[server]
+        channel = upstream.pool.least_busy()
+        sent = channel.infer(
+            encode_call(call),
+            metadata=upstream.metadata,
+            timeout=timeout_s if upstream.cancel_safe else None,
+        )
+        return GrpcCall(upstream, channel, sent, self._detached_max_s)
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _cancel_in_core(call: "grpc.aio.UnaryUnaryCall[bytes, pb.ModelInferResponse]") -> None:
+    core = getattr(call, "_cython_call", None)  # private: fall back to the public way without it
+    if core is None:
+        call.cancel()
+    else:
+        core.cancel("abandoned by the gateway")

@@ -1,0 +1,64 @@
+"""Watches the whole fleet: one prober a server, one table, one current snapshot."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.ports import Clock
+from gateway.tasks import spawn, stop
+from gateway.upstream.prober import ServerProber
+from gateway.upstream.transport import Upstream
+from routing.fleet import FleetSnapshot, FleetTable, ModelVersion
+
+
+class FleetWatcher:
+    """Runs the probers; see `gateway.ports.Fleet` and `gateway.ports.Channels`."""
+
+    def __init__(
+        self,
+        table: FleetTable,
+        upstreams: Mapping[str, Upstream],
+        probers: Mapping[str, ServerProber],
+        *,
+        clock: Clock,
+    ) -> None:
+        self._table = table
+        self._upstreams = upstreams
+        self._probers = probers
+        self._clock = clock
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def snapshot(self) -> FleetSnapshot:
+        """The current picture."""
+        return self._table.snapshot
+
+    def unreachable(self, server: str, reason: str) -> None:
+        """Take a server out that a request could not reach."""
+        self._probers[server].unreachable(reason)
+
+    def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
+        """Take one version on one server out until a later poll lists it again."""
+        self._table.suspect(server, key, reason, now_s=self._clock())
+        self._probers[server].wake()
+
+    def states(self, server: str) -> Sequence[Mapping[str, Any]]:
+        """Return the state of every channel to the server."""
+        channels = self._upstreams[server].pool.channels
+        return [{"state": c.state(), "in_flight": c.in_flight} for c in channels]
+
+    def start(self) -> None:
+        """Start probing."""
+        for name, prober in self._probers.items():
+            self._tasks.append(spawn(prober.watch_presence(), name=f"presence of {name}"))
+            self._tasks.append(spawn(prober.watch_index(), name=f"index of {name}"))
+
+    async def first_pass(self) -> None:
+        """Wait until every server was probed once, whatever came of it."""
+        await asyncio.gather(*(prober.passed_once.wait() for prober in self._probers.values()))
+
+    async def stop(self) -> None:
+        """Stop probing and close the connections."""
+        await stop(*self._tasks)
+        for upstream in self._upstreams.values():
+            await upstream.pool.close()

@@ -1,0 +1,250 @@
+"""The composition root: the only reader of configuration objects, and the builder of every part.
+
+Nothing is started here, and no socket is opened: bound sockets come in, a `Gateway` goes out.
+gRPC channels belong to the running event loop, so `build` must be called inside it.
+"""
+
+import random
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from config.listeners import ListenerTls
+from config.models import Config
+from config.servers import Server as ServerConfig
+from gateway import __version__
+from gateway.codec.infer_request import InferDecoder
+from gateway.edge.api import Api
+from gateway.edge.listener import HttpLimits, Listener
+from gateway.edge.metadata import MetadataRoutes
+from gateway.edge.receive import BodyLimits
+from gateway.fanout import FleetStatistics
+from gateway.lifecycle import Gateway, Readiness, ShutdownTimes
+from gateway.observe.logs import Logger, RequestLog, RequestLogSettings, make_logger
+from gateway.observe.metrics import RequestMetrics, make_registry
+from gateway.ops.listener import OpsListener
+from gateway.pipeline import Deadlines, Pipeline
+from gateway.upstream.channels import ChannelOptions, ChannelPool, TlsOptions
+from gateway.upstream.control import StatisticsReader
+from gateway.upstream.describe import ModelBook
+from gateway.upstream.prober import Announce, ProbeSettings, ServerProber
+from gateway.upstream.transport import GrpcTransport, Upstream
+from gateway.upstream.watcher import FleetWatcher
+from routing.balancing.least_request import LeastRequest
+from routing.fleet import FleetTable
+from routing.pool import Pool
+from routing.retry import RetryPolicy
+from routing.types import Server
+
+CLOCK = time.monotonic
+Environ = Mapping[str, str]
+
+
+def build(
+    config: Config,
+    environ: Environ,
+    *,
+    api_socket: socket.socket,
+    ops_socket: socket.socket,
+    logger: Logger,
+) -> Gateway:
+    """Build a gateway from a valid configuration whose secrets can all be revealed."""
+    pool = _pool(config)
+    upstreams = {server.name: _upstream(config, server, environ) for server in config.servers}
+    book = ModelBook()
+    watcher = _watcher(config, pool, upstreams, book, logger)
+    readiness = Readiness()
+    registry = make_registry(watcher, pool)
+    request_log = RequestLog(
+        logger,
+        RequestLogSettings(config.logging.requests, config.logging.sample),
+        random.random,
+    )
+    statistics = FleetStatistics(
+        watcher,
+        StatisticsReader(upstreams),
+        timeout_s=config.fleet.statistics_timeout_s,
+        clock=CLOCK,
+    )
+    routes = MetadataRoutes(
+        fleet=watcher,
+        descriptions=book,
+        statistics=statistics,
+        server_id=config.api.server_id,
+        version=__version__,
+        not_ready_reason=readiness.not_ready_reason,
+        clock=CLOCK,
+    )
+    api = Api(
+        pipeline=_pipeline(config, watcher, pool, upstreams),
+        handlers=routes.handlers(),
+        observers=(RequestMetrics(registry), request_log),
+        body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),
+        draining=readiness.draining,
+        clock=CLOCK,
+    )
+    return Gateway(
+        api=Listener(api, api_socket, limits=_http_limits(config), tls=_tls(config.api.tls)),
+        ops=OpsListener(
+            ops_socket,
+            registry=registry,
+            fleet=watcher,
+            pool=pool,
+            channels=watcher,
+            not_ready_reason=readiness.not_ready_reason,
+            key=config.ops.key.reveal(environ) if config.ops.key else None,
+            tls=_tls(config.ops.tls),
+        ),
+        watcher=watcher,
+        readiness=readiness,
+        busy=lambda: api.in_flight + sum(load.calls for load in pool.loads.values()),
+        times=ShutdownTimes(config.shutdown.drain_delay_s, config.shutdown.grace_s),
+        clock=CLOCK,
+        log=logger.info,
+    )
+
+
+def logger_for(config: Config, environ: Environ) -> Logger:
+    """Build the event log; the configured secrets never appear in it."""
+    keys = [config.ops.key] if config.ops.key else []
+    keys += [secret for server in config.servers for secret in server.metadata.values()]
+    return make_logger(
+        json=config.logging.format == "json",
+        level=config.logging.level,
+        secrets=tuple(key.reveal(environ) for key in keys),
+    )
+
+
+def _pool(config: Config) -> Pool:
+    return Pool(
+        [Server(server.name, server.capacity, server.zone) for server in config.servers],
+        balancer=LeastRequest(),
+        random=random.random,
+        max_detached_calls=config.upstream.max_detached_calls,
+    )
+
+
+def _pipeline(
+    config: Config, watcher: FleetWatcher, pool: Pool, upstreams: Mapping[str, Upstream]
+) -> Pipeline:
+    return Pipeline(
+        fleet=watcher,
+        pool=pool,
+        transport=GrpcTransport(upstreams, detached_max_s=config.upstream.detached_max_s),
+        decoder=InferDecoder(
+            strict_integers=config.request.strict_integers,
+            max_tensor_bytes=config.api.max_unpacked_bytes,
+        ),
+        deadlines=Deadlines(
+            default_s=config.deadlines.default_s,
+            max_s=config.deadlines.max_s,
+            by_model={
+                name: policy.deadline_s
+                for name, policy in config.models.items()
+                if policy.deadline_s is not None
+            },
+        ),
+        retry=RetryPolicy(),
+        max_unpacked_bytes=config.api.max_unpacked_bytes,
+        clock=CLOCK,
+    )
+
+
+def _watcher(
+    config: Config,
+    pool: Pool,
+    upstreams: Mapping[str, Upstream],
+    book: ModelBook,
+    logger: Logger,
+) -> FleetWatcher:
+    fleet = config.fleet
+    table = FleetTable(
+        upstreams,
+        quorum=fleet.default_version_quorum,
+        recently_ready_s=fleet.recently_ready_s,
+        pinned_defaults={
+            name: policy.default_version
+            for name, policy in config.models.items()
+            if policy.default_version is not None
+        },
+    )
+    settings = ProbeSettings(
+        statistics_interval_s=fleet.statistics_interval_s,
+        statistics_timeout_s=fleet.statistics_timeout_s,
+        index_interval_s=fleet.index_interval_s,
+        index_timeout_s=fleet.index_timeout_s,
+        silent_probes=fleet.silent_probes,
+    )
+    announce = Announce(
+        up=lambda **fields: logger.info("server up", **fields),
+        down=lambda **fields: logger.warning("server down", **fields),
+    )
+    probers = {
+        server.name: ServerProber(
+            upstreams[server.name],
+            expect=server.expect,
+            load=pool.loads[server.name],
+            table=table,
+            book=book,
+            settings=settings,
+            announce=announce,
+            clock=CLOCK,
+            random=random.random,
+        )
+        for server in config.servers
+    }
+    return FleetWatcher(table, upstreams, probers, clock=CLOCK)
+
+
+def _upstream(config: Config, server: ServerConfig, environ: Environ) -> Upstream:
+    settings = config.upstream
+    options = ChannelOptions(
+        channels=server.channels or settings.channels,
+        connect_timeout_s=settings.connect_timeout_s,
+        reconnect_backoff_min_s=settings.reconnect_backoff_min_s,
+        reconnect_backoff_max_s=settings.reconnect_backoff_max_s,
+        keepalive_interval_s=settings.keepalive_interval_s,
+        max_reply_bytes=settings.max_reply_bytes,
+        tls=_upstream_tls(server),
+    )
+    return Upstream(
+        name=server.name,
+        pool=ChannelPool(server.grpc, options),
+        metadata=tuple((name, key.reveal(environ)) for name, key in server.metadata.items()),
+        cancel=server.cancel_upstream,
+    )
+
+
+def _upstream_tls(server: ServerConfig) -> TlsOptions | None:
+    if server.tls is None:
+        return None
+    return TlsOptions(
+        root_pem=_read(server.tls.ca_file),
+        cert_pem=_read(server.tls.cert_file),
+        key_pem=_read(server.tls.key_file),
+        server_name=server.tls.server_name,
+    )
+
+
+def _read(path: Path | None) -> bytes | None:
+    return path.read_bytes() if path else None
+
+
+def _tls(tls: ListenerTls | None) -> ssl.SSLContext | None:
+    if tls is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tls.cert_file, tls.key_file)
+    if tls.client_ca_file is not None:
+        context.load_verify_locations(tls.client_ca_file)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _http_limits(config: Config) -> HttpLimits:
+    return HttpLimits(
+        max_header_bytes=config.api.max_header_bytes,
+        keepalive_timeout_s=config.api.keepalive_timeout_s,
+    )

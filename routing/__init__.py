@@ -1,0 +1,1 @@
+"""Decisions only: standard library, synchronous, with the clock passed in."""

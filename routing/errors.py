@@ -1,0 +1,24 @@
+"""Why routing could not choose. Texts are Triton's, since callers match on them."""
+
+
+class RoutingError(Exception):
+    """The base of everything routing refuses with; the message is meant for the caller."""
+
+
+class NoSuchModel(RoutingError):
+    """No server of the fleet knows this model, or this version of it."""
+
+    def __init__(self, model: str, version: int | None, reason: str) -> None:
+        which = f" version {version}" if version is not None else ""
+        super().__init__(f"Request for unknown model: '{model}'{which} {reason}")
+
+
+class NoReadyEndpoint(RoutingError):
+    """The model and version exist, but no server can take the request at this moment.
+
+    `saturated` is True when servers hold it and all of them are at a bound of the gateway.
+    """
+
+    def __init__(self, message: str, *, saturated: bool = False) -> None:
+        super().__init__(message)
+        self.saturated = saturated

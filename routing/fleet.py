@@ -1,0 +1,302 @@
+"""What every server holds and in which state, and the immutable picture requests are routed on.
+
+`FleetTable` collects observations (the prober's polls, and what requests themselves run into) and
+builds a `FleetSnapshot` from them; readers hold one reference to a snapshot and never see half of
+a change. It refuses to know how observations are made. The clock is passed in: every `now_s` is
+monotonic seconds.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from routing.catalogue import choose_default
+from routing.errors import NoReadyEndpoint, NoSuchModel
+from routing.types import ModelSpec, State
+
+NEVER = float("-inf")
+
+
+class ModelVersion(NamedTuple):
+    """The key of one version of one model."""
+
+    model: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """One model version on one server. `reason` explains every state but READY."""
+
+    state: State
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """One server as last seen. `reason` explains why it is not up.
+
+    `models` is what it has loaded or tried to load, `unloaded` the names that are only in its
+    repository.
+    """
+
+    name: str
+    up: bool
+    reason: str
+    server_id: str
+    triton_version: str
+    models: Mapping[ModelVersion, ModelRow]
+    unloaded: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRoute:
+    """Where one model version can be served: the names of the servers that have it ready."""
+
+    spec: ModelSpec
+    servers: tuple[str, ...]
+    loading: bool = False
+    last_ready_s: float = NEVER
+
+    def expected(self, now_s: float, recently_ready_s: float) -> bool:
+        """Whether it may become ready soon: it is loading, or was ready a short time ago."""
+        return self.loading or now_s - self.last_ready_s <= recently_ready_s
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoute:
+    """All known versions of one model. `default` answers requests that name no version."""
+
+    versions: Mapping[int, VersionRoute]
+    default: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSnapshot:
+    """The whole fleet at one moment. Immutable; replaced as one reference."""
+
+    servers: Mapping[str, ServerRow] = field(default_factory=dict)
+    models: Mapping[str, ModelRoute] = field(default_factory=dict)
+    recently_ready_s: float = 0.0
+
+    def resolve(self, model: str, version: int | None, now_s: float) -> VersionRoute:
+        """Return where `model` can be served, choosing the default version if none is given.
+
+        Raises NoSuchModel when the fleet does not have it, and NoReadyEndpoint when it should
+        come (back) soon: it is loading, was ready a short time ago, or no server was ever reached.
+        """
+        route = self.models.get(model)
+        if route is None:
+            if not any(row.triton_version for row in self.servers.values()):
+                raise NoReadyEndpoint("no server of the fleet has answered yet")
+            raise NoSuchModel(model, None, "is not found")
+        if version is None:
+            version = route.default
+        if version is None:
+            raise self._not_ready(model, None, route.versions.values(), now_s)
+        found = route.versions.get(version)
+        if found is None:
+            raise NoSuchModel(model, version, "is not found")
+        if not found.servers:
+            raise self._not_ready(model, version, (found,), now_s)
+        return found
+
+    def _not_ready(
+        self, model: str, version: int | None, routes: Iterable[VersionRoute], now_s: float
+    ) -> NoSuchModel | NoReadyEndpoint:
+        reason = "has no available versions" if version is None else "is not at ready state"
+        fault = NoSuchModel(model, version, reason)
+        if any(route.expected(now_s, self.recently_ready_s) for route in routes):
+            return NoReadyEndpoint(str(fault))
+        return fault
+
+
+@dataclass(slots=True)
+class _Observed:
+    """Everything known of one server; changed in place by `FleetTable`."""
+
+    up: bool = False
+    reason: str = "not probed yet"
+    server_id: str = ""
+    triton_version: str = ""
+    ready: frozenset[ModelVersion] = frozenset()
+    index: Mapping[ModelVersion, ModelRow] = field(default_factory=dict)
+    unloaded: frozenset[str] = frozenset()
+    suspected: dict[ModelVersion, tuple[str, float]] = field(default_factory=dict)
+    specs: dict[ModelVersion, ModelSpec] = field(default_factory=dict)
+
+    def serves(self, key: ModelVersion) -> bool:
+        return self.up and key in self.ready and key not in self.suspected
+
+    def rows(self) -> dict[ModelVersion, ModelRow]:
+        rows = dict(self.index)
+        for key, row in self.index.items():
+            if row.state is State.READY:  # the statistics are newer than the index
+                rows[key] = ModelRow(State.UNKNOWN, "no longer in the server's statistics")
+        for key in self.ready:
+            rows[key] = ModelRow(State.READY)
+        for key, (reason, _) in self.suspected.items():
+            rows[key] = ModelRow(State.UNKNOWN, reason)
+        if not self.up:
+            rows = dict.fromkeys(rows, ModelRow(State.UNKNOWN, self.reason))
+        return rows
+
+
+class FleetTable:
+    """Collects what is observed of the servers and keeps `snapshot` up to date.
+
+    `quorum` is the share of a model's servers a version needs to become its default;
+    `pinned_defaults` overrides the choice per model. A version that was ready at most
+    `recently_ready_s` ago is answered with "not ready", not with "unknown".
+    """
+
+    def __init__(
+        self,
+        servers: Iterable[str],
+        *,
+        quorum: float,
+        recently_ready_s: float,
+        pinned_defaults: Mapping[str, int] | None = None,
+    ) -> None:
+        self._observed = {name: _Observed() for name in servers}
+        self._quorum = quorum
+        self._recently_ready_s = recently_ready_s
+        self._pinned = dict(pinned_defaults or {})
+        self._last_ready_s: dict[ModelVersion, float] = {}
+        self._defaults: dict[str, int] = {}
+        self.snapshot = FleetSnapshot()
+        self._rebuild(NEVER)
+
+    def server_up(self, name: str, *, server_id: str, triton_version: str, now_s: float) -> None:
+        """Note that the server answered, and who it says it is."""
+        seen = self._observed[name]
+        before = (seen.up, seen.server_id, seen.triton_version)
+        seen.up, seen.reason = True, ""
+        seen.server_id, seen.triton_version = server_id, triton_version
+        if before != (True, server_id, triton_version):
+            self._rebuild(now_s)
+
+    def server_down(self, name: str, reason: str, *, now_s: float) -> None:
+        """Note that nothing may be sent to the server, and why."""
+        seen = self._observed[name]
+        changed = seen.up or seen.reason != reason
+        seen.up, seen.reason = False, reason
+        if changed:
+            self._rebuild(now_s)
+
+    def observe_ready(
+        self, name: str, ready: Iterable[ModelVersion], *, asked_s: float, now_s: float
+    ) -> None:
+        """Replace the set of versions the server has ready, as asked for at `asked_s`.
+
+        A suspicion raised after `asked_s` stands: the answer may be older than what raised it.
+        """
+        seen = self._observed[name]
+        new = frozenset(ready)
+        cleared = [key for key, (_, since) in seen.suspected.items() if since <= asked_s]
+        for key in cleared:
+            del seen.suspected[key]
+        for key in new:
+            self._last_ready_s[key] = now_s
+        if new != seen.ready or cleared:
+            seen.ready = new
+            seen.specs = {key: spec for key, spec in seen.specs.items() if key in new}
+            self._rebuild(now_s)
+
+    def observe_index(
+        self,
+        name: str,
+        index: Mapping[ModelVersion, ModelRow],
+        unloaded: Iterable[str],
+        *,
+        now_s: float,
+    ) -> None:
+        """Replace the states and reasons from the server's repository index.
+
+        `unloaded` are the names that lie in the repository and were never loaded.
+        """
+        seen = self._observed[name]
+        names = frozenset(unloaded)
+        if index != seen.index or names != seen.unloaded:
+            seen.index, seen.unloaded = dict(index), names
+            self._rebuild(now_s)
+
+    def learn_spec(self, name: str, spec: ModelSpec, *, now_s: float) -> None:
+        """Keep the signature of a version as the server reports it."""
+        key = ModelVersion(spec.model, spec.version)
+        seen = self._observed[name]
+        if seen.specs.get(key) != spec:
+            seen.specs[key] = spec
+            self._rebuild(now_s)
+
+    def missing_specs(self, name: str, ready: Iterable[ModelVersion]) -> list[ModelVersion]:
+        """Return those of `ready` whose signature on this server is not known."""
+        known = self._observed[name].specs
+        return sorted(key for key in ready if key not in known)
+
+    def suspect(self, name: str, key: ModelVersion, reason: str, *, now_s: float) -> None:
+        """Take one version on one server out at once, until a later poll lists it again."""
+        seen = self._observed[name]
+        if key not in seen.suspected:
+            seen.suspected[key] = (reason, now_s)
+            self._rebuild(now_s)
+
+    def _rebuild(self, now_s: float) -> None:
+        keys = {
+            key
+            for seen in self._observed.values()
+            for key in (*seen.ready, *seen.index, *seen.suspected)
+        }
+        recent = now_s - self._recently_ready_s
+        keys.update(key for key, last_s in self._last_ready_s.items() if last_s >= recent)
+        by_model: dict[str, dict[int, VersionRoute]] = {}
+        for key in sorted(keys):
+            by_model.setdefault(key.model, {})[key.version] = self._route(key)
+        self.snapshot = FleetSnapshot(
+            servers={name: self._server_row(name) for name in self._observed},
+            models={
+                model: ModelRoute(versions, self._default(model, versions))
+                for model, versions in by_model.items()
+            },
+            recently_ready_s=self._recently_ready_s,
+        )
+
+    def _server_row(self, name: str) -> ServerRow:
+        seen = self._observed[name]
+        return ServerRow(
+            name=name,
+            up=seen.up,
+            reason=seen.reason,
+            server_id=seen.server_id,
+            triton_version=seen.triton_version,
+            models=seen.rows(),
+            unloaded=seen.unloaded,
+        )
+
+    def _route(self, key: ModelVersion) -> VersionRoute:
+        servers = tuple(name for name, seen in self._observed.items() if seen.serves(key))
+        specs = (self._observed[name].specs.get(key) for name in servers)
+        spec = next((known for known in specs if known), None)
+        return VersionRoute(
+            spec=spec or ModelSpec(key.model, key.version, inputs=(), outputs=()),
+            servers=servers,
+            loading=any(
+                seen.up and key in seen.index and seen.index[key].state is State.LOADING
+                for seen in self._observed.values()
+            ),
+            last_ready_s=self._last_ready_s.get(key, NEVER),
+        )
+
+    def _default(self, model: str, versions: Mapping[int, VersionRoute]) -> int | None:
+        if model in self._pinned:
+            return self._pinned[model]
+        holders = {name for route in versions.values() for name in route.servers}
+        chosen = choose_default(
+            {version: len(route.servers) for version, route in versions.items()},
+            holders=len(holders),
+            quorum=self._quorum,
+            previous=self._defaults.get(model),
+        )
+        if chosen is not None:
+            self._defaults[model] = chosen
+        return chosen

@@ -1,0 +1,81 @@
+"""The shape of the project: modules stand alone, names are ours, the wheel holds what it must."""
+
+import importlib.util
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("gateway", "routing", "config")
+
+
+def _modules() -> list[str]:
+    return sorted(
+        module.name
+        for package in PACKAGES
+        for module in pkgutil.walk_packages([str(ROOT / package)], prefix=f"{package}.")
+        if module.name != "gateway.__main__"
+    )
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_generic_import_name_resolves_to_this_project(package: str) -> None:
+    """Another distribution with the same import name would shadow ours."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    assert Path(spec.origin) == ROOT / package / "__init__.py"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_imports_alone(package: str) -> None:
+    """Each module works as the first import of a fresh interpreter, warnings being errors."""
+    modules = [name for name in _modules() if name.split(".")[0] == package]
+    script = (
+        "import subprocess, sys\n"
+        "failed = [m for m in sys.argv[1:] if subprocess.run("
+        "[sys.executable, '-W', 'error', '-c', f'import {m}']).returncode]\n"
+        "sys.exit(f'do not import alone: {failed}' if failed else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *modules], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_starts_nothing() -> None:
+    """Import neither starts a thread nor opens a socket, whatever is imported."""
+    script = (
+        "import importlib, os, sys, threading\n"
+        "for name in sys.argv[1:]: importlib.import_module(name)\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+        "links = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')"
+        " if os.path.exists(f'/proc/self/fd/{fd}')]\n"
+        "assert not [link for link in links if link.startswith('socket:')], links\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *_modules()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_routing_uses_the_standard_library_only() -> None:
+    """A decision must not depend on what is installed."""
+    script = (
+        "import sys, pkgutil, importlib\n"
+        "before = set(sys.modules)\n"
+        "import routing\n"
+        "for m in pkgutil.walk_packages(routing.__path__, 'routing.'):"
+        " importlib.import_module(m.name)\n"
+        "new = {n.split('.')[0] for n in set(sys.modules) - before} - {'routing'}\n"
+        "assert new <= set(sys.stdlib_module_names), new - set(sys.stdlib_module_names)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

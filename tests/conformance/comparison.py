@@ -1,0 +1,113 @@
+"""What of two answers has to be equal, and in what respects they are not.
+
+Statuses first: where they differ nothing else is comparable. Then the error text, or the document,
+the bytes after it, and how the body is framed and encoded. Headers only a gateway sends (`Server`,
+`X-Request-Id`, `Server-Timing`) and the letter case of headers are nobody's business.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.conformance.raw_http import Answer
+
+HEADER_LENGTH = "inference-header-content-length"
+JSON = "application/json"
+
+View = Callable[[Any], Any]
+"""Reduces a document to what two servers can agree on."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An answer taken apart; `document` is None for an empty body."""
+
+    status: int
+    document: Any
+    tail: bytes
+    content_type: str
+    encoding: str
+    head_bytes: int | None
+
+    @property
+    def text(self) -> str:
+        """The error text, empty where there is none."""
+        text = self.document.get("error", "") if isinstance(self.document, dict) else ""
+        assert isinstance(text, str)
+        return text
+
+
+def read(answer: Answer) -> Reading:
+    """Take an answer apart; its own framing has to be consistent."""
+    encoding = answer.headers.get("content-encoding", "")
+    body = zlib.decompress(answer.body, 32 + zlib.MAX_WBITS) if encoding else answer.body
+    announced = answer.headers.get(HEADER_LENGTH)
+    split = len(body) if announced is None else int(announced)
+    document = _document(body[:split])
+    tail = body[split:]
+    assert len(tail) == _binary_bytes(document), "the outputs' sizes add up to the tail"
+    return Reading(
+        status=answer.status,
+        document=document,
+        tail=tail,
+        content_type=answer.headers.get("content-type", ""),
+        encoding=encoding,
+        head_bytes=None if announced is None else split,
+    )
+
+
+def mismatches(triton: Reading, gateway: Reading, view: View) -> set[str]:
+    """Name the respects in which the gateway's answer is not Triton's."""
+    if triton.status != gateway.status:
+        return {"status"}
+    found = set()
+    if triton.status >= 400:
+        # Triton labels some of its errors text/plain; a gateway's errors are always JSON.
+        if gateway.document is not None and gateway.content_type != JSON:
+            found.add("content type")
+        if triton.text != gateway.text:
+            found.add("text")
+        return found
+    if exact(view(triton.document)) != exact(view(gateway.document)):
+        found.add("document")
+    if triton.tail != gateway.tail:
+        found.add("tail")
+    if (triton.head_bytes is None) != (gateway.head_bytes is None):
+        found.add("framing")
+    if triton.document is not None and triton.content_type != gateway.content_type:
+        found.add("content type")
+    if triton.encoding != gateway.encoding:
+        found.add("encoding")
+    return found
+
+
+def exact(document: Any) -> Any:
+    """Make documents comparable without blurring them: 1, 1.0 and true differ, NaN equals NaN."""
+    match document:
+        case dict():
+            return {key: exact(value) for key, value in document.items()}
+        case list():
+            return [exact(value) for value in document]
+        case float() if math.isnan(document):
+            return "float", "NaN"
+        case float():
+            return "float", struct.pack("<d", document)
+        case _:
+            return type(document).__name__, document
+
+
+def _document(text: bytes) -> Any:
+    # Triton passes bytes on that are not UTF-8; surrogates keep them apart.
+    return json.loads(text.decode(errors="surrogateescape")) if text else None
+
+
+def _binary_bytes(document: Any) -> int:
+    outputs = document.get("outputs", []) if isinstance(document, dict) else []
+    sizes = [output.get("parameters", {}).get("binary_data_size", 0) for output in outputs]
+    return sum(sizes)

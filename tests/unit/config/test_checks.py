@@ -1,0 +1,180 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from config.checks import check
+from config.yaml_lines import parse
+
+_A = "servers: [{name: a, grpc: 'a:1'}]\n"
+
+
+def _check(text: str, folder: Path = Path("/nowhere")) -> list[str]:
+    root, problems = parse(text.encode(), "f")
+    assert problems == []
+    return [str(problem) for problem in check(root, folder)]
+
+
+def _servers(*servers: str) -> str:
+    return "servers:\n" + "".join(f"  - {{{server}}}\n" for server in servers)
+
+
+def test_a_small_configuration_breaks_no_rule():
+    assert _check(_A) == []
+    assert _check("api: {port: 1}") == []
+
+
+def test_names_and_addresses_are_unique():
+    text = _servers("name: a, grpc: 'H:1'", "name: b, grpc: 'h.:1'", "name: a, grpc: 'h:2'")
+    assert _check(text) == [
+        "f:4: servers[2].name: 'a' is also the name of the server in f:2"
+        " - each server needs its own",
+        "f:3: servers[1].grpc: 'h.:1' is also the grpc of the server in f:2"
+        " - each server needs its own",
+    ]
+
+
+@pytest.mark.parametrize(("key", "port"), [("http", 8000), ("metrics", 8002)])
+def test_a_server_has_different_ports(key, port):
+    assert _check(_servers(f"name: a, grpc: 'a:1', {key}: 'A:1'")) == [
+        f"f:2: servers[0].{key}: 'A:1' is the address of grpc too - write another port"
+        f" (Triton's own are {port} for {key} and 8001 for grpc)"
+    ]
+    assert _check(_servers(f"name: a, grpc: 'a:1', {key}: 'a:2'")) == []
+    assert _check(_servers("name: a, grpc: 'a:1', http: 'a:2', metrics: 'a:2'")) == []
+
+
+def test_certificate_and_key_come_together(tmp_path):
+    (tmp_path / "x").touch()
+    text = "name: a, grpc: 'a:1', tls: {%s}"
+    assert _check(_servers(text % "cert_file: x, key_file: x"), tmp_path) == []
+    assert _check(_servers(text % ""), tmp_path) == []
+    assert _check(_servers(text % "cert_file: x"), tmp_path) == [
+        "f:2: servers[0].tls.cert_file: key_file is missing - write both for mutual TLS, or neither"
+    ]
+    assert _check(_servers(text % "key_file: x, cert_file: ~"), tmp_path) == [
+        "f:2: servers[0].tls.key_file: cert_file is missing - write both for mutual TLS, or neither"
+    ]
+
+
+def test_files_have_to_exist(tmp_path, monkeypatch):
+    for name in ("there", "locked"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder").mkdir()
+    readable = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: "locked" not in path and readable(path, mode)
+    )
+    text = _servers("name: a, grpc: 'a:1', tls: {ca_file: gone}") + (
+        "api: {tls: {cert_file: there, key_file: folder, client_ca_file: locked}}\n"
+        f'ops: {{tls: {{cert_file: {tmp_path}/there, key_file: "a\\0b"}}}}\n'
+    )
+    problems = _check(text, tmp_path)
+    assert [problem.split(" is not a file")[0] for problem in problems] == [
+        f"f:2: servers[0].tls.ca_file: '{tmp_path}/gone'",
+        f"f:3: api.tls.key_file: '{tmp_path}/folder'",
+        f"f:3: api.tls.client_ca_file: '{tmp_path}/locked'",
+        f"f:4: ops.tls.key_file: '{tmp_path}/a\\x00b'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "deadlines: {default_s: 700}",
+            "f:1: deadlines.default_s: deadlines.default_s (700) is above deadlines.max_s (600)"
+            " - lower it or raise deadlines.max_s",
+        ),
+        (
+            "deadlines: {max_s: 30}",
+            "f:1: deadlines.max_s: deadlines.default_s (60) is above deadlines.max_s (30)"
+            " - lower it or raise deadlines.max_s",
+        ),
+        (
+            "upstream: {reconnect_backoff_min_s: 2, reconnect_backoff_max_s: 1.5}",
+            "f:1: upstream.reconnect_backoff_min_s: upstream.reconnect_backoff_min_s (2) is above"
+            " upstream.reconnect_backoff_max_s (1.5)"
+            " - lower it or raise upstream.reconnect_backoff_max_s",
+        ),
+        (
+            "models: {a.b: {deadline_s: 601}, c: {}}",
+            'f:1: models["a.b"].deadline_s: models["a.b"].deadline_s (601) is above'
+            " deadlines.max_s (600) - lower it or raise deadlines.max_s",
+        ),
+        ("deadlines: {default_s: 30, max_s: 30}\nmodels: {m: {deadline_s: 30}}", None),
+        ("deadlines: {max_s: 900}\nmodels: {m: {deadline_s: 900}}", None),
+        ("models: ~", None),
+    ],
+)
+def test_durations_are_in_order(text, problem):
+    assert _check(text) == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "gateway", "::ffff:127.0.0.1"])
+def test_an_ops_listener_others_can_reach_needs_a_key(host):
+    text = f"ops: {{host: '{host}', port: 1"
+    assert len(_check(text + "}")) == 1
+    assert "add ops.key" in _check(text + "}")[0]
+    assert len(_check(text + ", key: ~, allow_unauthenticated: false}")) == 1
+    assert _check(text + ", key: {env: K}}") == []
+    assert _check(text + ", allow_unauthenticated: true}") == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "LocalHost."])
+def test_an_ops_listener_of_this_machine_needs_no_key(host):
+    assert _check(f"ops: {{host: '{host}'}}") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("api: {port: 8081}", "f:1: api.port"),
+        ("ops: {port: 8080}", "f:1: ops.port"),
+        ("api: {port: 9, host: 127.0.0.1}\nops: {port: 9}", "f:2: ops.port"),
+        ("api: {port: 9, host: '::'}\nops: {port: 9, host: '::1'}", "f:2: ops.port"),
+        ("api: {port: 9, host: 10.0.0.1}\nops: {port: 9}", None),
+        ("api: {port: 0}\nops: {port: 0}", None),
+        ("api: {port: 9}\nops: {port: 10}", None),
+    ],
+)
+def test_the_listeners_have_ports_of_their_own(text, line):
+    problems = _check(text)
+    assert len(problems) == (line is not None)
+    for problem in problems:
+        assert problem.startswith(f"{line}: ")
+        assert "is the port of both api and ops" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "bad"),
+    [
+        ("servers: 5", ("servers",)),
+        ("servers: [{name: a, grpc: 'a:1'}, {name: a, grpc: 'b:1'}]", ("servers", 0, "name")),
+        ("servers: [{name: a, grpc: 'a:1', http: 'a:1'}]", ("servers", 0, "grpc")),
+        ("servers: [{name: a, grpc: 'a:1', http: 'a:1'}]", ("servers", 0, "http")),
+        ("servers: [{name: a, grpc: 'a:1', tls: {cert_file: x}}]", ("servers", 0, "tls")),
+        ("api: {tls: {cert_file: x}}", ("api", "tls", "cert_file")),
+        ("deadlines: {default_s: 700}", ("deadlines", "default_s")),
+        ("deadlines: {default_s: 700}", ("deadlines",)),
+        ("models: {m: {deadline_s: 601}}", ("models",)),
+        ("ops: {host: 0.0.0.0}", ("ops", "host")),
+        ("ops: {host: 0.0.0.0}", ("ops",)),
+        ("ops: {host: 0.0.0.0, key: x}", ("ops", "key")),
+        ("ops: {host: 0.0.0.0, allow_unauthenticated: 1}", ("ops", "allow_unauthenticated")),
+        ("ops: {port: 8080}", ("ops", "port")),
+        ("ops: {port: 8080}\napi: {prot: 9000}", ("api",)),
+        ("ops: {port: 8080}\napi: {host: 1.2.3}", ("api", "host")),
+    ],
+)
+def test_nothing_is_concluded_from_what_is_wrong_already(text, bad):
+    root, _ = parse(text.encode(), "f")
+    root.find(bad)[0][-1].bad = True
+    problems = [str(problem) for problem in check(root, Path("/nowhere"))]
+    assert [problem for problem in problems if "not a file" not in problem] == []
+
+
+def test_a_file_that_was_complained_about_is_not_looked_for():
+    root, _ = parse(b"api: {tls: {cert_file: x}}", "f")
+    root.find(("api", "tls", "cert_file"))[0][-1].bad = True
+    assert list(check(root, Path("/nowhere"))) == []

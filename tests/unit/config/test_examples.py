@@ -1,0 +1,54 @@
+"""Each example is a configuration that loads."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from config import models
+from config.loader import load, missing_secrets
+
+_EXAMPLES = Path(models.__file__).parent / "examples"
+_NAMES = sorted(path.name for path in _EXAMPLES.iterdir())
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    """A copy of the examples with the certificates that they name, all of them empty."""
+    folder = tmp_path / "examples"
+    shutil.copytree(_EXAMPLES, folder)
+    (folder / "certs").mkdir()
+    for name in re.findall(r"certs/([\w.-]+)", (folder / "tls.yaml").read_text()):
+        (folder / "certs" / name).touch()
+    return folder
+
+
+def test_these_are_all_the_examples():
+    assert _NAMES == ["config.d", "minimal.yaml", "models.yaml", "rented.yaml", "tls.yaml"]
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_an_example_loads(examples, name):
+    assert load(examples / name).servers
+
+
+def test_the_rented_servers_share_one_key_from_the_environment(examples):
+    config = load(examples / "rented.yaml")
+    assert len(missing_secrets(config, {})) == 2
+    assert missing_secrets(config, {"TRITON_KEY": "x"}) == []
+    assert config.servers[2].tls is not None
+
+
+def test_the_folder_is_joined(examples):
+    config = load(examples / "config.d")
+    assert [server.name for server in config.servers] == ["rack-a", "rack-b"]
+    assert (config.upstream.channels, config.upstream.connect_timeout_s) == (8, 1.0)
+
+
+def test_the_example_models_are_treated_as_said(examples):
+    models_ = load(examples / "models.yaml").models
+    assert models_["summarise"].default_version == 3
+    assert models_["send-invoice"].idempotent is False
+    assert models_["embed.v2"].idempotent is True
+    assert models_["resnet50"].idempotent == "auto"

@@ -1,0 +1,286 @@
+"""What is observed of the servers becomes the picture requests are routed on."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from routing.errors import NoReadyEndpoint, NoSuchModel
+from routing.fleet import NEVER, FleetSnapshot, FleetTable, ModelRow, ModelVersion, VersionRoute
+from routing.types import ModelSpec, State, TensorSpec
+
+RECENT_S = 300.0
+M1, M2 = ModelVersion("m", 1), ModelVersion("m", 2)
+
+
+class Fleet:
+    """A table of two servers, told of observations at a time that only the test moves."""
+
+    def __init__(self, *, quorum: float = 0.5, pinned: Mapping[str, int] | None = None) -> None:
+        self.now_s = 1000.0
+        self.table = FleetTable(
+            ["a", "b"], quorum=quorum, recently_ready_s=RECENT_S, pinned_defaults=pinned
+        )
+
+    @property
+    def snapshot(self) -> FleetSnapshot:
+        return self.table.snapshot
+
+    def up(self, name: str, *ready: ModelVersion, version: str = "2.58.0") -> None:
+        self.ready(name, *ready)
+        self.table.server_up(name, server_id=f"id-{name}", triton_version=version, now_s=self.now_s)
+
+    def ready(self, name: str, *ready: ModelVersion, asked_s: float | None = None) -> None:
+        asked_s = self.now_s if asked_s is None else asked_s
+        self.table.observe_ready(name, ready, asked_s=asked_s, now_s=self.now_s)
+
+    def down(self, name: str, reason: str = "refused") -> None:
+        self.table.server_down(name, reason, now_s=self.now_s)
+
+    def index(self, name: str, rows: Mapping[ModelVersion, ModelRow], *unloaded: str) -> None:
+        self.table.observe_index(name, rows, unloaded, now_s=self.now_s)
+
+    def suspect(self, name: str, key: ModelVersion, reason: str = "it said so") -> None:
+        self.table.suspect(name, key, reason, now_s=self.now_s)
+
+    def resolve(self, version: int | None = None, model: str = "m") -> VersionRoute:
+        return self.snapshot.resolve(model, version, self.now_s)
+
+    def servers(self, version: int | None = None) -> tuple[str, ...]:
+        return self.resolve(version).servers
+
+    def refusal(self, version: int | None = None, model: str = "m") -> tuple[type, str]:
+        with pytest.raises((NoSuchModel, NoReadyEndpoint)) as caught:
+            self.resolve(version, model)
+        return type(caught.value), str(caught.value)
+
+    def row(self, name: str, key: ModelVersion = M1) -> ModelRow:
+        return self.snapshot.servers[name].models[key]
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+UNKNOWN = "Request for unknown model: 'm'"
+
+
+# --- servers
+
+
+def test_before_the_first_answer_nothing_is_known_to_be_missing(fleet: Fleet) -> None:
+    assert fleet.refusal() == (NoReadyEndpoint, "no server of the fleet has answered yet")
+    assert [(row.up, row.reason) for row in fleet.snapshot.servers.values()] == [
+        (False, "not probed yet"),
+        (False, "not probed yet"),
+    ]
+
+
+def test_a_server_that_answers_is_shown_with_its_identity(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    row = fleet.snapshot.servers["a"]
+    assert (row.up, row.reason, row.server_id, row.triton_version) == (True, "", "id-a", "2.58.0")
+    assert row.models == {M1: ModelRow(State.READY)}
+
+
+def test_a_server_that_is_down_gets_nothing_and_says_why(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    fleet.up("b", M1)
+    fleet.down("a", "it burns")
+    assert fleet.servers() == ("b",)
+    assert fleet.row("a") == ModelRow(State.UNKNOWN, "it burns")
+    fleet.up("a", M1)
+    assert fleet.servers() == ("a", "b")
+    assert fleet.row("a") == ModelRow(State.READY)
+
+
+def test_a_new_reason_is_shown_and_the_same_one_changes_nothing(fleet: Fleet) -> None:
+    fleet.down("a", "one")
+    shown = fleet.snapshot
+    fleet.down("a", "one")
+    assert fleet.snapshot is shown
+    fleet.down("a", "two")
+    assert fleet.snapshot.servers["a"].reason == "two"
+
+
+def test_a_snapshot_never_changes(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    before = fleet.snapshot
+    fleet.down("a")
+    fleet.up("b", M1, M2)
+    assert before.resolve("m", None, fleet.now_s).servers == ("a",)
+    assert list(before.models["m"].versions) == [1]
+
+
+def test_equal_observations_keep_the_snapshot(fleet: Fleet) -> None:
+    spec = ModelSpec("m", 1, inputs=(), outputs=(), max_batch_size=4)
+    rows = {M1: ModelRow(State.READY)}
+
+    def observe() -> None:
+        fleet.up("a", M1)
+        fleet.index("a", rows, "z")
+        fleet.table.learn_spec("a", spec, now_s=fleet.now_s)
+        fleet.suspect("b", M1)
+
+    observe()
+    shown = fleet.snapshot
+    fleet.now_s += 5
+    observe()
+    assert fleet.snapshot is shown
+
+
+# --- models and versions
+
+
+def test_an_unknown_model_or_version_is_not_found(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    other = "Request for unknown model: 'other' is not found"
+    assert fleet.refusal(model="other") == (NoSuchModel, other)
+    assert fleet.refusal(7) == (NoSuchModel, f"{UNKNOWN} version 7 is not found")
+
+
+def test_a_version_can_be_asked_for_by_number(fleet: Fleet) -> None:
+    fleet.up("a", M1, M2)
+    fleet.up("b", M1)
+    assert fleet.servers(1) == ("a", "b")
+    assert fleet.servers(2) == ("a",)
+
+
+def test_what_is_no_longer_ready_is_expected_back_for_a_while(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    fleet.now_s += 500  # the last poll that lists it counts, not the first
+    fleet.ready("a", M1)
+    fleet.ready("a")
+    fleet.now_s += RECENT_S
+    assert fleet.refusal(1) == (NoReadyEndpoint, f"{UNKNOWN} version 1 is not at ready state")
+    assert fleet.refusal() == (NoReadyEndpoint, f"{UNKNOWN} has no available versions")
+    fleet.now_s += 1
+    assert fleet.refusal(1) == (NoSuchModel, f"{UNKNOWN} version 1 is not at ready state")
+    assert fleet.refusal() == (NoSuchModel, f"{UNKNOWN} has no available versions")
+
+
+def test_what_was_ready_long_ago_is_forgotten_with_the_next_change(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    fleet.ready("a")
+    fleet.now_s += RECENT_S + 1
+    fleet.down("b", "still down")
+    assert fleet.refusal() == (NoSuchModel, f"{UNKNOWN} is not found")
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [(State.LOADING, NoReadyEndpoint), (State.UNAVAILABLE, NoSuchModel)],
+)
+def test_a_loading_model_is_expected_and_a_failed_one_is_not(
+    fleet: Fleet, state: State, kind: type
+) -> None:
+    fleet.up("a")
+    fleet.index("a", {M1: ModelRow(state, "why")})
+    assert fleet.refusal(1) == (kind, f"{UNKNOWN} version 1 is not at ready state")
+    assert fleet.refusal() == (kind, f"{UNKNOWN} has no available versions")
+    assert fleet.row("a") == ModelRow(state, "why")
+
+
+def test_loading_on_a_server_that_is_down_promises_nothing(fleet: Fleet) -> None:
+    fleet.up("a")
+    fleet.index("a", {M1: ModelRow(State.LOADING)})
+    fleet.down("a")
+    assert fleet.refusal(1)[0] is NoSuchModel
+
+
+def test_the_statistics_are_newer_than_the_index(fleet: Fleet) -> None:
+    fleet.up("a", M2)
+    fleet.index("a", {M1: ModelRow(State.READY), M2: ModelRow(State.LOADING)}, "only-on-disk")
+    gone = ModelRow(State.UNKNOWN, "no longer in the server's statistics")
+    assert (fleet.row("a", M1), fleet.row("a", M2)) == (gone, ModelRow(State.READY))
+    assert fleet.snapshot.servers["a"].unloaded == {"only-on-disk"}
+    assert fleet.refusal(1)[0] is NoSuchModel
+
+
+# --- suspicion
+
+
+def test_a_suspected_version_is_out_until_a_later_poll_lists_it(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    fleet.up("b", M1)
+    fleet.suspect("a", M1, "it said no")
+    assert fleet.servers() == ("b",)
+    assert fleet.row("a") == ModelRow(State.UNKNOWN, "it said no")
+    fleet.ready("a", M1, asked_s=fleet.now_s - 0.001)  # asked before the suspicion was raised
+    assert fleet.servers() == ("b",)
+    fleet.ready("a", M1)
+    assert fleet.servers() == ("a", "b")
+
+
+def test_the_first_reason_of_a_suspicion_stands(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    fleet.suspect("a", M1, "first")
+    fleet.suspect("a", M1, "second")
+    assert fleet.row("a").reason == "first"
+
+
+# --- the default version
+
+
+def test_the_default_follows_the_quorum_and_stays_when_it_is_lost() -> None:
+    fleet = Fleet(quorum=1.0)
+    fleet.up("a", M1)
+    fleet.up("b", M1)
+    assert fleet.resolve().spec.version == 1
+    fleet.ready("a", M1, M2)
+    assert fleet.resolve().spec.version == 1
+    fleet.ready("b", M1, M2)
+    assert fleet.resolve().spec.version == 2
+    fleet.ready("a", M1)
+    assert fleet.snapshot.models["m"].default == 1  # on all; 2 is on half of them
+    fleet.ready("b", M2)
+    assert fleet.snapshot.models["m"].default == 1  # none is on all: what it was
+
+
+def test_a_pinned_default_is_used_even_where_it_is_missing() -> None:
+    fleet = Fleet(pinned={"m": 1})
+    fleet.up("a", M1, M2)
+    assert fleet.resolve().spec.version == 1
+    fleet.ready("a", M2)
+    assert fleet.refusal() == (NoReadyEndpoint, f"{UNKNOWN} version 1 is not at ready state")
+    fleet = Fleet(pinned={"m": 9})
+    fleet.up("a", M1)
+    assert fleet.refusal() == (NoSuchModel, f"{UNKNOWN} version 9 is not found")
+
+
+# --- signatures
+
+
+def test_signatures_are_learned_once_and_forgotten_with_the_version(fleet: Fleet) -> None:
+    spec = ModelSpec("m", 1, inputs=(TensorSpec("IN", "FP32", (-1,)),), outputs=())
+    fleet.up("a", M1)
+    assert fleet.table.missing_specs("a", [M2, M1]) == [M1, M2]
+    assert fleet.resolve().spec == ModelSpec("m", 1, inputs=(), outputs=())
+    fleet.table.learn_spec("a", spec, now_s=fleet.now_s)
+    assert fleet.table.missing_specs("a", [M1]) == []
+    assert fleet.resolve().spec == spec
+    fleet.ready("a")
+    assert fleet.table.missing_specs("a", [M1]) == [M1]
+
+
+def test_a_signature_is_taken_from_a_server_that_can_serve_it(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    fleet.up("b", M1)
+    for name, size in {"a": 1, "b": 2}.items():
+        spec = ModelSpec("m", 1, inputs=(), outputs=(), max_batch_size=size)
+        fleet.table.learn_spec(name, spec, now_s=fleet.now_s)
+    assert fleet.resolve().spec.max_batch_size == 1
+    fleet.down("a")
+    assert fleet.resolve().spec.max_batch_size == 2
+
+
+@pytest.mark.parametrize(
+    ("loading", "last_ready_s", "expected"),
+    [(True, NEVER, True), (False, NEVER, False), (False, 5.0, True), (False, 4.9, False)],
+)
+def test_when_a_version_is_expected_back(
+    loading: bool, last_ready_s: float, expected: bool
+) -> None:
+    spec = ModelSpec("m", 1, inputs=(), outputs=())
+    route = VersionRoute(spec, (), loading=loading, last_ready_s=last_ready_s)
+    assert route.expected(15.0, 10.0) is expected
