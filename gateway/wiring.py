@@ -7,6 +7,7 @@ gRPC channels belong to the running event loop, so `build` must be called inside
 import random
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -113,6 +114,7 @@ def logger_for(config: Config, environ: Environ) -> Logger:
     return make_logger(
         json=config.logging.format == "json",
         level=config.logging.level,
+        stream=sys.stderr.buffer,
         secrets=tuple(key.reveal(environ) for key in keys),
     )
 

@@ -5,6 +5,8 @@ Everything it starts ends with it. Needs the extra `demo` and the sample models 
 
 import asyncio
 import json
+import socket
+import textwrap
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -35,16 +37,10 @@ shutdown: {{drain_delay_s: 0, grace_s: 5}}
 """
 _SERVER = "  - {{name: {name}, grpc: '{triton.grpc_address}', http: '{triton.http_address}'}}"
 _SAMPLE_MODEL = "simple_onnx"
-_SAMPLE_BODY = {
-    "inputs": [
-        {
-            "name": "input__0",
-            "shape": [1, 10],
-            "datatype": "FP32",
-            "data": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
-        }
-    ]
-}
+_SAMPLE_BODY = """{"inputs": [
+      {"name": "input__0", "datatype": "FP32", "shape": [1, 10],
+       "data": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}]}"""
+_FAST_LOAD = "--disable-auto-complete-config"  # the samples are configured completely
 _REQUEST_TIMEOUT_S = 10
 
 
@@ -65,17 +61,17 @@ def demo(
         refuse(f"{models}: no sample models there; run this in a checkout, or pass --models")
     api_socket = bind("api", "127.0.0.1", api_port)
     ops_socket = bind("ops", "127.0.0.1", ops_port)
+    show = _Show(api_socket, ops_socket, smoke=smoke)
     try:
         with _tritons(models) as servers:
             config = load_text(_config_text(servers, api_port, ops_port), "demo.yaml")
-            show = _Show(api_socket.getsockname()[1], ops_socket.getsockname()[1], smoke=smoke)
             run_gateway(config, api_socket, ops_socket, when_ready=show.run)
     except LocalTritonError as error:
         refuse(f"demo: {error}")
     except KeyboardInterrupt:
-        show = None
+        pass  # while the servers were starting; later the gateway handles it
     typer.echo("Stopped; nothing was left behind.")
-    if smoke and (show is None or not show.answered):
+    if smoke and not show.answered:
         raise typer.Exit(1)
 
 
@@ -85,7 +81,9 @@ def _tritons(models: Path) -> Iterator[dict[str, LocalTriton]]:
     with ExitStack() as stack:
         servers = {}
         for name, loaded in SERVERS.items():
-            servers[name] = LocalTriton(models, server_id=name, load=loaded)
+            servers[name] = LocalTriton(
+                models, server_id=name, load=loaded, extra_args=(_FAST_LOAD,)
+            )
             stack.callback(servers[name].kill)
             servers[name].start()
         for name, triton in servers.items():
@@ -106,9 +104,9 @@ def _config_text(servers: dict[str, LocalTriton], api_port: int, ops_port: int) 
 class _Show:
     """What the demo prints once the gateway is ready."""
 
-    def __init__(self, api_port: int, ops_port: int, *, smoke: bool) -> None:
-        self._api = f"http://127.0.0.1:{api_port}"
-        self._ops = f"http://127.0.0.1:{ops_port}"
+    def __init__(self, api: socket.socket, ops: socket.socket, *, smoke: bool) -> None:
+        self._api = f"http://127.0.0.1:{api.getsockname()[1]}"
+        self._ops = f"http://127.0.0.1:{ops.getsockname()[1]}"
         self._smoke = smoke
         self.answered = False
 
@@ -123,11 +121,10 @@ class _Show:
     def _show(self) -> None:
         typer.echo("\nModels behind the gateway:\n")
         typer.echo(_table(_get(f"{self._api}/v2/models")["models"]))
-        body = json.dumps(_SAMPLE_BODY)
         url = f"{self._api}/v2/models/{_SAMPLE_MODEL}/infer"
-        typer.echo(f"\nThe first request:\n\n  curl {url} \\\n    -d '{body}'\n")
-        answer = _post(url, body.encode())
-        typer.echo(f"  {json.dumps(answer)}\n")
+        typer.echo(f"\nThe first request:\n\n  curl {url} -d '\n    {_SAMPLE_BODY}'\n")
+        answer = _post(url, _SAMPLE_BODY.encode())
+        typer.echo(_indented(json.dumps(answer)) + "\n")
         self.answered = answer["model_name"] == _SAMPLE_MODEL and len(answer["outputs"]) == 1
         typer.echo(f"REST API   {self._api}")
         typer.echo(f"Fleet      {self._ops}/fleet")
@@ -156,6 +153,10 @@ def _table(models: list[dict[str, Any]]) -> str:
         ).rstrip()
         for row in rows
     )
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, 78, initial_indent="  ", subsequent_indent="  ")
 
 
 def _get(url: str) -> Any:

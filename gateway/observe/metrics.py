@@ -92,6 +92,8 @@ class RequestMetrics:
         self._stages = {stage: self._stage.labels(stage) for stage in STAGES}
         self._bytes_in = self._bytes.labels("in")
         self._bytes_out = self._bytes.labels("out")
+        # Looking a child up by its labels costs more than counting with it.
+        self._durations: dict[str, Histogram] = {}
         self._counted: dict[tuple[str, str, str, str], Counter] = {}
 
     def observe(self, exchange: Exchange) -> None:
@@ -105,7 +107,10 @@ class RequestMetrics:
             self._observe_infer(exchange)
 
     def _observe_infer(self, exchange: Exchange) -> None:
-        self._duration.labels(exchange.model).observe(exchange.duration_s)
+        duration = self._durations.get(exchange.model)
+        if duration is None:
+            duration = self._durations[exchange.model] = self._duration.labels(exchange.model)
+        duration.observe(exchange.duration_s)
         self._own_time.observe(exchange.own_time_s)
         for stage, spent_s in exchange.spent_s.items():
             self._stages[stage].inc(spent_s)

@@ -1,0 +1,272 @@
+"""A pipeline whose servers follow a script: no sockets, and time moves only when the script says.
+
+`World` holds the real pipeline, pool and fleet table between a scripted transport and a manual
+clock. Tests queue what the next calls will do, ask, and look at what was sent and what is held.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.codec.infer_request import InferDecoder
+from gateway.codec.types import InferCall, InferReply, OutputTensor
+from gateway.exchange import Exchange
+from gateway.faults import Fault, Kind, Origin, Replay
+from gateway.pipeline import AnsweredInfer, Deadlines, Pipeline, ReceivedInfer
+from routing.balancing.least_request import LeastRequest
+from routing.fleet import FleetSnapshot, FleetTable, ModelVersion
+from routing.pool import Pool
+from routing.retry import RetryPolicy
+from routing.types import ModelSpec, Server, TensorSpec
+
+SPEC = ModelSpec(
+    "m",
+    1,
+    inputs=(TensorSpec("IN", "INT32", (-1,)),),
+    outputs=(TensorSpec("OUT", "INT32", (-1,)),),
+)
+BODY = b'{"inputs":[{"name":"IN","datatype":"INT32","shape":[2],"data":[1,2]}]}'
+SEQUENCE_BODY = BODY[:-1] + b',"parameters":{"sequence_id":7}}'
+
+NOT_READY = Fault(
+    Kind.NOT_READY, "version 1 is not at ready state", origin=Origin.UPSTREAM, replay=Replay.SAFE
+)
+UNREACHABLE = Fault(
+    Kind.UNREACHABLE,
+    "the server could not be reached",
+    origin=Origin.UPSTREAM,
+    replay=Replay.SAFE,
+    detail="failed to connect to all addresses; 10.0.0.5:8001 refused",
+)
+BROKEN = Fault(Kind.BROKEN, "connection lost", origin=Origin.UPSTREAM, replay=Replay.UNSURE)
+QUEUE_FULL = Fault(Kind.OVERLOADED, "queue full", origin=Origin.UPSTREAM, replay=Replay.SAFE)
+FAILED = Fault(Kind.FAILED, "the model raised", origin=Origin.UPSTREAM)
+
+
+class Clock:
+    """Monotonic seconds that only the script moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one call does: after `after_s` it ends with `fault`, or with an echo of its inputs.
+
+    With `hangs` it never ends by itself; a test may end it.
+    """
+
+    after_s: float = 0.0
+    fault: Fault | None = None
+    hangs: bool = False
+
+
+def echo(call: InferCall) -> InferReply:
+    outputs = [OutputTensor("OUT", i.datatype, i.shape, bytes(i.raw)) for i in call.inputs]
+    return InferReply(call.model, call.version, outputs, id=call.id)
+
+
+class ScriptedCall:
+    """One call on one server. `abandoned` tells whether the pipeline let go of it."""
+
+    def __init__(self, call: InferCall, step: Step, clock: Clock, *, runs_on: bool) -> None:
+        self.ended = False
+        self.abandoned = False
+        self.begun = asyncio.Event()
+        self._call = call
+        self._step = step
+        self._clock = clock
+        self._runs_on = runs_on
+        self._on_end: Callable[[], None] | None = None
+        self._forever = asyncio.Event()
+
+    async def reply(self, timeout_s: float) -> InferReply:
+        self.begun.set()
+        if self._step.hangs:
+            await self._forever.wait()
+        if self._step.after_s >= timeout_s:
+            self._clock.now_s += timeout_s
+            raise TimeoutError
+        self._clock.now_s += self._step.after_s
+        self.ended = True
+        if self._step.fault is not None:
+            raise self._step.fault
+        return echo(self._call)
+
+    def abandon(self, on_end: Callable[[], None]) -> bool:
+        self.abandoned = True
+        self._on_end = on_end
+        return self._runs_on
+
+    def end(self) -> None:
+        """End an abandoned call on the wire."""
+        self.ended = True
+        assert self._on_end is not None
+        self._on_end()
+
+
+class ScriptedTransport:
+    """Plays one step a call, in the order the calls are sent."""
+
+    def __init__(self, clock: Clock, *, runs_on: bool) -> None:
+        self.steps: deque[Step | Fault] = deque()
+        self.sent: list[tuple[str, float]] = []
+        """Server and time left of each call."""
+        self.calls: list[ScriptedCall] = []
+        self.infer_calls: list[InferCall] = []
+        self.started = asyncio.Event()
+        self._clock = clock
+        self._runs_on = runs_on
+
+    def start(self, server: str, call: InferCall, *, timeout_s: float) -> ScriptedCall:
+        step = self.steps.popleft() if self.steps else Step()
+        if isinstance(step, Fault):
+            raise step
+        self.sent.append((server, timeout_s))
+        self.infer_calls.append(call)
+        started = ScriptedCall(call, step, self._clock, runs_on=self._runs_on)
+        self.calls.append(started)
+        self.started.set()
+        return started
+
+
+class ScriptedFleet:
+    """The real table; it takes reports like the real watcher and remembers them."""
+
+    def __init__(self, table: FleetTable, clock: Clock) -> None:
+        self.table = table
+        self.reports: list[tuple[str, ...]] = []
+        self._clock = clock
+
+    @property
+    def snapshot(self) -> FleetSnapshot:
+        return self.table.snapshot
+
+    def unreachable(self, server: str, reason: str) -> None:
+        self.reports.append(("unreachable", server, reason))
+        self.table.server_down(server, reason, now_s=self._clock())
+
+    def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
+        self.reports.append(("not ready", server, f"{key.model}/{key.version}", reason))
+        self.table.suspect(server, key, reason, now_s=self._clock())
+
+
+class World:
+    """The pipeline between a script and a clock."""
+
+    def __init__(
+        self, servers: Sequence[str] = ("a", "b"), *, spec: ModelSpec = SPEC, runs_on: bool = True
+    ) -> None:
+        self.clock = Clock()
+        self.transport = ScriptedTransport(self.clock, runs_on=runs_on)
+        table = FleetTable(servers, quorum=0.5, recently_ready_s=300.0)
+        self.fleet = ScriptedFleet(table, self.clock)
+        self.pool = Pool(
+            [Server(name) for name in servers],
+            balancer=LeastRequest(),
+            random=lambda: 0.0,  # of equally loaded servers the first one
+            max_detached_calls=2,
+        )
+        key = ModelVersion(spec.model, spec.version)
+        for name in servers:
+            table.observe_ready(name, [key], asked_s=0.0, now_s=self.clock())
+            table.learn_spec(name, spec, now_s=self.clock())
+            table.server_up(name, server_id=name, triton_version="2.51.0", now_s=self.clock())
+        self.pipeline = Pipeline(
+            fleet=self.fleet,
+            pool=self.pool,
+            transport=self.transport,
+            decoder=InferDecoder(max_tensor_bytes=1_000_000),
+            deadlines=Deadlines(default_s=60.0, max_s=600.0, by_model={"quick": 5.0}),
+            retry=RetryPolicy(),
+            max_unpacked_bytes=10_000,
+            clock=self.clock,
+        )
+        self.exchange = self.new_exchange()
+
+    def new_exchange(self, timeout_s: float | None = None) -> "Recorded":
+        self.exchange = Recorded(
+            request_id="r",
+            caller="127.0.0.1",
+            route="infer",
+            clock=self.clock,
+            started_s=self.clock(),
+            timeout_s=timeout_s,
+        )
+        return self.exchange
+
+    def will(self, *steps: Step | Fault) -> None:
+        """Queue what the next calls do; a bare Fault is raised instead of sending."""
+        self.transport.steps.extend(steps)
+
+    async def ask(
+        self,
+        body: bytes = BODY,
+        *,
+        model: str | None = None,
+        version: int | None = None,
+        timeout_s: float | None = None,
+        **headers: Any,
+    ) -> AnsweredInfer:
+        exchange = self.new_exchange(timeout_s)
+        request = ReceivedInfer(
+            model=SPEC.model if model is None else model,
+            version=version,
+            body=body,
+            content_encoding=headers.get("content_encoding", ""),
+            accept_encoding=headers.get("accept_encoding"),
+            header_lengths=headers.get("header_lengths", []),
+        )
+        return await self.pipeline.infer(exchange, request)
+
+    async def fault(self, *args: Any, **kwargs: Any) -> Fault:
+        """Ask, and return the fault it ends with."""
+        try:
+            await self.ask(*args, **kwargs)
+        except Fault as fault:
+            return fault
+        raise AssertionError("there was an answer")
+
+    async def hang_up(self) -> ScriptedCall:
+        """Ask, let the client leave while the call is on a server, and return the call."""
+        self.will(Step(hangs=True))
+        self.transport.started.clear()
+        asking = asyncio.get_running_loop().create_task(self.ask())
+        await self.transport.started.wait()
+        call = self.transport.calls[-1]
+        await call.begun.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        return call
+
+    @property
+    def servers_asked(self) -> list[str]:
+        return [server for server, _ in self.transport.sent]
+
+    def held(self, name: str = "a") -> tuple[int, int, int]:
+        """The calls, rows and detached calls on a server."""
+        load = self.pool.loads[name]
+        return load.calls, load.in_flight, load.detached
+
+    @property
+    def idle(self) -> bool:
+        return all(self.held(name) == (0, 0, 0) for name in self.pool.loads)
+
+
+class Recorded(Exchange):
+    """An exchange that remembers the order of its stages."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.order = ["receive"]
+
+    def enter(self, stage: str) -> None:
+        self.order.append(stage)
+        super().enter(stage)
