@@ -139,7 +139,9 @@ def repository_index(snapshot: FleetSnapshot, *, ready_only: bool) -> list[dict[
     """
     best: dict[tuple[str, int], ModelRow] = {}
     for server in snapshot.servers.values():
-        for key, row in server.models.items():
+        for key, found in server.models.items():
+            # Why a server is down names its address, which is for operators only.
+            row = found if server.up else ModelRow(State.UNKNOWN, "its server is down")
             known = best.get(key)
             if known is None or _SEVERITY[row.state] > _SEVERITY[known.state]:
                 best[key] = row

@@ -90,7 +90,7 @@ class Gateway:
     """All parts of a running gateway.
 
     `busy` counts what still has to end before the process may: requests, and calls on servers.
-    `log` is called with an event and its fields.
+    `log` is called with an event and its fields, `flush` tells what is still waiting to be told.
     """
 
     api: ApiListener
@@ -101,6 +101,7 @@ class Gateway:
     times: ShutdownTimes
     clock: Clock
     log: Callable[..., Any]
+    flush: Callable[[], None]
 
     async def run(self, stopping: asyncio.Event) -> int:
         """Live until `stopping` is set; return the number of calls that had to be left behind."""
@@ -127,6 +128,7 @@ class Gateway:
         await self.api.close(timeout_s=0.0 if left else _CHECK_INTERVAL_S)
         await self.watcher.stop()
         await self.ops.stop()
+        self.flush()
         self.log("stopped", left_behind=left)
         return left
 

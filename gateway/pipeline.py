@@ -4,7 +4,7 @@ The edge has received the request; `Pipeline.infer` takes it from resolve to rep
 form the retry loop. Everything is decided synchronously on one snapshot; only send waits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.codec.compression import choose_encoding, pack, unpack
@@ -56,7 +56,7 @@ class AnsweredInfer:
     `header_length` is the length of the uncompressed JSON, None without a binary tail.
     """
 
-    body: bytes
+    parts: Sequence[bytes]
     encoding: str | None
     header_length: int | None
 
@@ -197,5 +197,6 @@ def _encode(encoded: EncodedBody, accept_encoding: str | None) -> AnsweredInfer:
     header_length = len(encoded.head) if encoded.binary else None
     encoding = choose_encoding(accept_encoding) if accept_encoding else None
     if encoding is not None:
-        return AnsweredInfer(pack(encoded.head, encoded.tail, encoding), encoding, header_length)
-    return AnsweredInfer(b"".join((encoded.head, *encoded.tail)), None, header_length)
+        packed = pack(encoded.head, encoded.tail, encoding)
+        return AnsweredInfer((packed,), encoding, header_length)
+    return AnsweredInfer((encoded.head, *encoded.tail), None, header_length)

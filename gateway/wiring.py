@@ -7,7 +7,6 @@ gRPC channels belong to the running event loop, so `build` must be called inside
 import random
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +22,8 @@ from gateway.edge.metadata import MetadataRoutes
 from gateway.edge.receive import BodyLimits
 from gateway.fanout import FleetStatistics
 from gateway.lifecycle import Gateway, Readiness, ShutdownTimes
-from gateway.observe.logs import Logger, RequestLog, RequestLogSettings, make_logger
+from gateway.observe.batch import Batch
+from gateway.observe.logs import Logger, LogStream, RequestLog, RequestLogSettings, make_logger
 from gateway.observe.metrics import RequestMetrics, make_registry
 from gateway.ops.listener import OpsListener
 from gateway.pipeline import Deadlines, Pipeline
@@ -57,12 +57,14 @@ def build(
     book = ModelBook()
     watcher = _watcher(config, pool, upstreams, book, logger)
     readiness = Readiness()
-    registry = make_registry(watcher, pool)
+    request_metrics = RequestMetrics()
+    registry = make_registry(request_metrics, watcher, pool)
     request_log = RequestLog(
         logger,
         RequestLogSettings(config.logging.requests, config.logging.sample),
         random.random,
     )
+    batch = Batch((request_metrics, request_log))
     statistics = FleetStatistics(
         watcher,
         StatisticsReader(upstreams),
@@ -81,7 +83,7 @@ def build(
     api = Api(
         pipeline=_pipeline(config, watcher, pool, upstreams),
         handlers=routes.handlers(),
-        observers=(RequestMetrics(registry), request_log),
+        observer=batch,
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),
         draining=readiness.draining,
         clock=CLOCK,
@@ -104,17 +106,18 @@ def build(
         times=ShutdownTimes(config.shutdown.drain_delay_s, config.shutdown.grace_s),
         clock=CLOCK,
         log=logger.info,
+        flush=batch.flush,
     )
 
 
-def logger_for(config: Config, environ: Environ) -> Logger:
+def logger_for(config: Config, environ: Environ, stream: LogStream) -> Logger:
     """Build the event log; the configured secrets never appear in it."""
     keys = [config.ops.key] if config.ops.key else []
     keys += [secret for server in config.servers for secret in server.metadata.values()]
     return make_logger(
         json=config.logging.format == "json",
         level=config.logging.level,
-        stream=sys.stderr.buffer,
+        stream=stream,
         secrets=tuple(key.reveal(environ) for key in keys),
     )
 

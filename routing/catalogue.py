@@ -5,6 +5,8 @@ Pure arithmetic on counts; `routing.fleet` calls it whenever the set of ready ve
 
 from collections.abc import Mapping
 
+_ROUNDING = 1e-9  # 0.28 * 25 is a little more than 7
+
 
 def choose_default(
     ready_on: Mapping[int, int], *, holders: int, quorum: float, previous: int | None
@@ -20,7 +22,7 @@ def choose_default(
     ready = {version: count for version, count in ready_on.items() if count > 0}
     if not ready:
         return None
-    settled = [version for version, count in ready.items() if count >= quorum * holders]
+    settled = [version for version, count in ready.items() if count >= quorum * holders - _ROUNDING]
     if settled:
         return max(settled)
     if previous in ready:

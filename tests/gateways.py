@@ -164,7 +164,7 @@ async def inner_gateway(config: Mapping[str, Any]) -> AsyncIterator[InnerGateway
     """Run a gateway in this loop until the block ends; it is ready inside the block."""
     loaded = load_text(yaml.safe_dump(dict(config)), "test.yaml")
     api, ops = _listening(), _listening()
-    logger = logger_for(loaded, os.environ)
+    logger = logger_for(loaded, os.environ, sys.stderr.buffer)
     gateway = build(loaded, os.environ, api_socket=api, ops_socket=ops, logger=logger)
     stopping = asyncio.Event()
     running = asyncio.get_running_loop().create_task(gateway.run(stopping))

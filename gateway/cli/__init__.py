@@ -11,6 +11,7 @@ import typer
 from gateway import __version__
 from gateway.cli.check import check
 from gateway.cli.demo import demo
+from gateway.cli.init import init
 from gateway.cli.serve import serve
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(check)
 app.command()(demo)
+app.command()(init)
 
 
 def _print_version(wanted: bool) -> None:

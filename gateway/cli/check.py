@@ -1,13 +1,41 @@
-"""`triton-gateway check`: judge a configuration without starting anything."""
+"""`triton-gateway check`: judge a configuration, and with --live the servers it names."""
+
+import os
+from typing import Annotated
 
 import typer
 
-from gateway.cli.refusal import load_or_refuse
+from config.models import Config
+from gateway.cli.live import count, examine, targets_of
+from gateway.cli.refusal import load_or_refuse, refuse
+from gateway.cli.report import all_findings, as_json, as_text
 from gateway.cli.serve import ConfigPath
+from gateway.upstream.findings import Severity
+
+Live = Annotated[bool, typer.Option("--live", help="Look at the servers, too. Runs no inference.")]
+Json = Annotated[bool, typer.Option("--json", help="With --live: the result as JSON.")]
 
 
-def check(config: ConfigPath) -> None:
-    """Check a configuration: every problem with file, line and key; exit 2 if there is one."""
+def check(config: ConfigPath, live: Live = False, json: Json = False) -> None:
+    """Check a configuration: every problem with file, line and key; exit 2 if there is one.
+
+    With --live each server is looked at from here, and what is wrong is told with its fix; exit 1
+    if a server cannot be used as configured.
+    """
+    if json and not live:
+        refuse("--json: needs --live")
     loaded = load_or_refuse(config)
-    count = len(loaded.servers)
-    typer.echo(f"{config}: good, {count} server{'s' if count != 1 else ''}")
+    if live:
+        _look(loaded, json=json)
+        return
+    number = len(loaded.servers)
+    typer.echo(f"{config}: good, {number} server{'s' if number != 1 else ''}")
+
+
+def _look(config: Config, *, json: bool) -> None:
+    targets = targets_of(config, os.environ)
+    diagnoses, fleet = examine(targets)
+    report = as_json(targets, diagnoses, fleet) if json else as_text(diagnoses, fleet)
+    typer.echo(report)
+    if count(all_findings(diagnoses, fleet), Severity.ERROR):
+        raise typer.Exit(1)

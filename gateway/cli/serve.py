@@ -1,6 +1,7 @@
 """`triton-gateway serve`: run the gateway until it is told to stop."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ import typer
 from config.models import Config
 from gateway import __version__
 from gateway.cli.refusal import load_or_refuse, refuse
-from gateway.observe.logs import LibraryLogs, Logger
+from gateway.observe.logs import LibraryLogs, LineBuffer, Logger
 from gateway.tasks import spawn, stop
 from gateway.wiring import build, logger_for
 
@@ -48,17 +49,25 @@ def run_gateway(
     when_ready: WhenReady | None = None,
 ) -> int:
     """Run a gateway on bound sockets; return how many calls were left behind on servers."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_run(config, api, ops, when_ready))
+    log = LineBuffer(sys.stderr.buffer)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_run(config, api, ops, log, when_ready))
+    finally:
+        log.write_out()
 
 
 async def _run(
-    config: Config, api: socket.socket, ops: socket.socket, when_ready: WhenReady | None
+    config: Config,
+    api: socket.socket,
+    ops: socket.socket,
+    log: LineBuffer,
+    when_ready: WhenReady | None,
 ) -> int:
-    logger = logger_for(config, os.environ)
+    logger = logger_for(config, os.environ, log)
     _route_library_logs(logger)
     stopping = asyncio.Event()
-    _handle_signals(stopping)
+    _handle_signals(stopping, log)
     gateway = build(config, os.environ, api_socket=api, ops_socket=ops, logger=logger)
     logger.info(
         "starting",
@@ -67,6 +76,7 @@ async def _run(
         ops=_address(ops),
         servers=len(config.servers),
     )
+    _spare_the_collector()
     if when_ready is None:
         return await gateway.run(stopping)
 
@@ -110,16 +120,22 @@ def _address(sock: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _handle_signals(stopping: asyncio.Event) -> None:
+def _handle_signals(stopping: asyncio.Event, log: LineBuffer) -> None:
     def signalled(number: int) -> None:
         if stopping.is_set():
-            sys.stderr.flush()
+            log.write_out()
             os._exit(128 + number)
         stopping.set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled, number)
+
+
+def _spare_the_collector() -> None:
+    """Take what was built at start out of garbage collection: it stays, and is large to search."""
+    gc.collect()
+    gc.freeze()
 
 
 def _route_library_logs(logger: Logger) -> None:

@@ -27,7 +27,7 @@ from gateway.codec.request_fields import (
 )
 from gateway.codec.request_parameters import request_parameters
 from gateway.codec.tensor_size import check_byte_size, element_count
-from gateway.codec.types import InferCall, InputTensor
+from gateway.codec.types import InferCall, InputTensor, OutputRequest
 from gateway.faults import Fault
 from routing.types import ModelSpec
 
@@ -70,7 +70,7 @@ class InferDecoder:
             inputs=inputs,
             id=checked_text(document.get("id", ""), "", "id"),
             parameters=parameters,
-            outputs=requested_outputs(document),
+            outputs=_outputs(document, spec),
             binary_default=binary_default,
         )
 
@@ -106,6 +106,22 @@ class InferDecoder:
             raw = tail.take(_binary_size(parameters, where), name)
             check_byte_size(raw, datatype, count, name=name, model=model)
         return InputTensor(name, datatype.name, shape, raw)
+
+
+def _outputs(document: dict[str, Any], spec: ModelSpec) -> list[OutputRequest]:
+    """Read the wanted outputs; classifying text ends a Triton 2.51, so it is refused here."""
+    wanted = requested_outputs(document)
+    for at, output in enumerate(wanted):
+        if output.classification and _is_text(output.name, spec):
+            raise Fault.invalid(
+                f"outputs[{at}].parameters.classification: output '{output.name}' is of type "
+                "BYTES, which cannot be classified"
+            )
+    return wanted
+
+
+def _is_text(output: str, spec: ModelSpec) -> bool:
+    return any(o.name == output and o.datatype == "BYTES" for o in spec.outputs)
 
 
 def _input_entries(document: dict[str, Any]) -> list[Any]:

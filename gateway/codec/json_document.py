@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 import simdjson
 
+from gateway.codec.request_fields import MAX_ENTRIES
 from gateway.faults import Fault
 
 MAX_DATA_DEPTH: Final = 100
@@ -44,7 +45,8 @@ _ESCAPE: Final = re.compile(
 def parse_document(text: bytes, *, simd_from_bytes: int) -> dict[str, Any]:
     """Parse the JSON of an infer request; a fault in Triton's words when it is not an object.
 
-    Texts of at least `simd_from_bytes` go through simdjson when they can.
+    Texts of at least `simd_from_bytes` go through simdjson when they can; then keys that no infer
+    request has are left out.
     """
     document = _parse_large(text) if len(text) >= simd_from_bytes else None
     if document is None:
@@ -144,24 +146,31 @@ def _may_nest_deeply(text: bytes) -> bool:
 
 
 def _open_request(root: simdjson.Object) -> dict[str, Any]:
-    document = _fields(root, _REQUEST_KEYS, lazy="inputs")
+    document = _fields(root, _REQUEST_KEYS, kept_array="inputs")
     inputs = document.get("inputs")
     if isinstance(inputs, simdjson.Array):
+        if len(inputs) > MAX_ENTRIES:
+            raise ValueError("too many inputs to look at one by one")
         document["inputs"] = [_open_input(entry) for entry in inputs]
     return document
 
 
 def _open_input(entry: Any) -> Any:
     if isinstance(entry, simdjson.Object):
-        return _fields(entry, _INPUT_KEYS, lazy="data")
+        return _fields(entry, _INPUT_KEYS, kept_array="data")
     return _plain(entry)
 
 
-def _fields(proxy: simdjson.Object, known: frozenset[str], lazy: str) -> dict[str, Any]:
+def _fields(proxy: simdjson.Object, known: frozenset[str], kept_array: str) -> dict[str, Any]:
+    """Return the known members as Python objects, except for one that may stay an array proxy."""
     keys = list(proxy)
     if len(set(keys)) < len(keys):
         raise ValueError("a repeated key: simdjson would find the first one")
-    return {key: proxy[key] if key == lazy else _plain(proxy[key]) for key in keys if key in known}
+    fields = {key: proxy[key] for key in keys if key in known}
+    for key, value in fields.items():
+        if not (key == kept_array and isinstance(value, simdjson.Array)):
+            fields[key] = _plain(value)
+    return fields
 
 
 def _plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ Any nesting is the same as none; only the number of elements counts, as in Trito
 Refuses to know models and whole requests. Called by the infer request reader.
 """
 
+import struct
 from itertools import chain
 from typing import Any, Final
 
@@ -26,6 +27,9 @@ _ELEMENTS: Final[dict[str | None, tuple[frozenset[type], str]]] = {
 }
 _BOOLEANS: Final = (frozenset({bool}), "booleans")
 _STRINGS: Final = (frozenset({str}), "strings")
+_PACKED: Final = {"FP32": "f", "FP64": "d"}
+_SMALL: Final = 256
+"""Up to so many elements struct is faster than numpy."""
 _BOUNDS: Final = {"i": (-INT64_MAX - 1, INT64_MAX), "u": (0, UINT64_MAX)}
 _KINDS: Final[dict[type, str]] = {
     bool: "a boolean",
@@ -75,6 +79,13 @@ def _string_bytes(strings: list[str]) -> bytes:
 def _number_bytes(
     data: Any, datatype: Datatype, count: int, path: str, strict_integers: bool
 ) -> bytes:
+    if datatype.name in _PACKED and count <= _SMALL and type(data) is list:
+        leaves = _checked_leaves(data, _ELEMENTS["d"], datatype, path)
+        _check_count(len(leaves), count, path)
+        try:
+            return struct.pack(f"<{count}{_PACKED[datatype.name]}", *leaves)
+        except OverflowError:
+            pass  # beyond the range is infinite, which numpy knows
     wide = _wide_numbers(data, datatype, path)
     _check_count(len(wide), count, path)
     if datatype.number == "d":

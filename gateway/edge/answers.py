@@ -4,6 +4,7 @@ Errors have Triton's shape, one JSON object with the key `error`. Triton's mappi
 (protocol: 2.42 and later) is kept; what only a gateway can run into has the usual meaning.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -30,21 +31,27 @@ STATUS = {
 }
 _SLOW_CLIENT = 408
 JSON = "application/json"
+SERVER = "triton-gateway"
 
 
 @dataclass(slots=True)
 class Answer:
-    """One HTTP answer. `close` ends the connection behind it."""
+    """One HTTP answer, its body in pieces. `close` ends the connection behind it."""
 
     status: int = 200
-    body: bytes = b""
+    parts: Sequence[bytes] = ()
     headers: dict[str, str] = field(default_factory=dict)
     close: bool = False
+
+    @property
+    def length(self) -> int:
+        """The length of the body in bytes."""
+        return sum(map(len, self.parts))
 
 
 def json_answer(value: object, *, status: int = 200) -> Answer:
     """Return a JSON answer; its type is exactly `application/json`, as Triton's tests demand."""
-    return Answer(status, orjson.dumps(value), {"Content-Type": JSON})
+    return Answer(status, (orjson.dumps(value),), {"Content-Type": JSON})
 
 
 def fault_answer(fault: Fault) -> Answer:
@@ -52,7 +59,7 @@ def fault_answer(fault: Fault) -> Answer:
     status = STATUS[fault.kind]
     if fault.kind is Kind.DEADLINE and fault.origin is Origin.CLIENT:
         status = _SLOW_CLIENT
-    answer = Answer(status, error_body(fault.message), {"Content-Type": JSON})
+    answer = Answer(status, (error_body(fault.message),), {"Content-Type": JSON})
     if fault.retry_after_s is not None:
         answer.headers["Retry-After"] = str(fault.retry_after_s)
     return answer

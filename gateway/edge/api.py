@@ -6,13 +6,14 @@ exactly once, also when the client leaves half-way, which arrives here as a canc
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from aiohttp import hdrs, web
 
-from gateway.edge.answers import JSON, Answer, fault_answer
+from gateway.edge.answers import JSON, SERVER, Answer, fault_answer
 from gateway.edge.metadata import Handler
 from gateway.edge.receive import REQUEST_ID, BodyLimits, read_body, request_id, timeout_s
+from gateway.edge.response import WholeResponse
 from gateway.edge.routes import Route, match
 from gateway.exchange import Exchange
 from gateway.faults import Fault, Kind, Origin
@@ -32,14 +33,14 @@ class Api:
         *,
         pipeline: Pipeline,
         handlers: Mapping[str, Handler],
-        observers: Sequence[Observer],
+        observer: Observer,
         body_limits: BodyLimits,
         draining: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self._pipeline = pipeline
         self._handlers = handlers
-        self._observers = observers
+        self._observer = observer
         self._body_limits = body_limits
         self._draining = draining
         self._clock = clock
@@ -96,17 +97,14 @@ class Api:
 
     async def _write(
         self, exchange: Exchange, request: web.BaseRequest, answer: Answer
-    ) -> web.Response:
+    ) -> web.StreamResponse:
         exchange.enter("reply")
         exchange.status = answer.status
-        exchange.bytes_out = len(answer.body)
-        headers = answer.headers
-        headers[REQUEST_ID] = exchange.request_id
-        headers["Server"] = "triton-gateway"
-        headers["Server-Timing"] = _server_timing(exchange)
-        response = web.Response(status=answer.status, body=answer.body, headers=headers)
-        if answer.close or self._draining():
-            response.force_close()
+        exchange.bytes_out = answer.length
+        answer.headers[REQUEST_ID] = exchange.request_id
+        answer.headers["Server"] = SERVER
+        answer.headers["Server-Timing"] = _server_timing(exchange)
+        response = WholeResponse(answer, close=answer.close or self._draining())
         await response.prepare(request)
         await response.write_eof()
         return response
@@ -116,8 +114,7 @@ class Api:
         if exchange.fault is not None and not exchange.status:
             exchange.status = fault_answer(exchange.fault).status
         exchange.end()
-        for observer in self._observers:
-            observer.observe(exchange)
+        self._observer.observe(exchange)
 
 
 def _received(request: web.BaseRequest, route: Route, body: bytes) -> ReceivedInfer:
@@ -133,7 +130,7 @@ def _received(request: web.BaseRequest, route: Route, body: bytes) -> ReceivedIn
 
 
 def _infer_answer(infer: AnsweredInfer) -> Answer:
-    answer = Answer(body=infer.body, headers={"Content-Type": JSON})
+    answer = Answer(parts=infer.parts, headers={"Content-Type": JSON})
     if infer.header_length is not None:
         answer.headers["Content-Type"] = _BINARY
         answer.headers[HEADER_LENGTH] = str(infer.header_length)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from gateway.edge.answers import JSON, error_body
+from gateway.edge.answers import JSON, SERVER, Answer, error_body
 from gateway.edge.api import Api
+from gateway.edge.receive import REQUEST_ID, request_id
+from gateway.edge.response import WholeResponse
 
 _BACKLOG = 1024
 _READ_BUFFER_BYTES = 1024 * 1024
@@ -47,11 +49,8 @@ class _Protocol(RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("an answer was already begun")
         text = "malformed HTTP request" if status < 500 else "internal error of the gateway"
-        response = web.Response(
-            status=status, body=error_body(text), headers={"Content-Type": JSON}
-        )
-        response.force_close()
-        return response
+        headers = {"Content-Type": JSON, REQUEST_ID: request_id(request), "Server": SERVER}
+        return WholeResponse(Answer(status, (error_body(text),), headers), close=True)
 
 
 class _Server(web.Server):

@@ -94,14 +94,14 @@ class MetadataRoutes:
         for server in found.servers:
             config = self._descriptions.config(server, _key(found))
             if config is not None:
-                return Answer(200, config, {"Content-Type": JSON})
+                return Answer(200, (config,), {"Content-Type": JSON})
         raise unavailable(f"the configuration of model '{route.model}' is not known yet")
 
     async def _model_ready(self, route: Route, body: bytes) -> Answer:
         try:
             self._resolve(route)
         except Fault:
-            return Answer(400, error_body("Model version not ready"), {"Content-Type": JSON})
+            return Answer(400, (error_body("Model version not ready"),), {"Content-Type": JSON})
         return Answer()
 
     async def _model_statistics(self, route: Route, body: bytes) -> Answer:

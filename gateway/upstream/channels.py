@@ -6,18 +6,15 @@ large transfer does not hold up the small ones. Channels are loop-bound: open th
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import grpc
 import grpc.aio
-from tritonclient.grpc import service_pb2 as pb
 
 from gateway.tasks import spawn
 
-T = TypeVar("T")
-Unary = grpc.aio.UnaryUnaryMultiCallable[bytes, T]
+Unary = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 
 METHOD = "/inference.GRPCInferenceService/"
 _UNLIMITED = 2**31 - 1
@@ -88,11 +85,15 @@ class Channel:
         self._channel = _open(target, options)
         self.in_flight = 0
         self.silent = 0  # probes in a row that got no answer
-        self.infer = self.unary("ModelInfer", pb.ModelInferResponse.FromString)
+        self.infer = self.unary("ModelInfer")
 
-    def unary(self, method: str, deserialize: Callable[[bytes], T]) -> Unary[T]:
-        """Return a callable for another method; requests are passed as serialised bytes."""
-        return self._channel.unary_unary(METHOD + method, None, deserialize)
+    def unary(self, method: str) -> Unary:
+        """Return a callable for one method; requests and replies are serialised bytes."""
+        return self._channel.unary_unary(METHOD + method)
+
+    def waits_to_reconnect(self) -> bool:
+        """Whether the last attempt to connect failed and the next one is not due yet."""
+        return self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
     def state(self) -> str:
         """Return the connectivity state, in gRPC's words and lower case."""
@@ -118,8 +119,15 @@ class ChannelPool:
         return self._channels
 
     def least_busy(self) -> Channel:
-        """Return the channel with the fewest inference calls on it."""
-        return min(self._channels, key=_in_flight)
+        """Return the channel with the fewest inference calls on it.
+
+        One that waits to reconnect would fail the call at once; it is taken only if all do.
+        """
+        best = min(self._channels, key=_in_flight)
+        if best.waits_to_reconnect():
+            others = [c for c in self._channels if not c.waits_to_reconnect()]
+            best = min(others, key=_in_flight, default=best)
+        return best
 
     def next_for_probe(self) -> Channel:
         """Return the channels in turn, so that probes notice each one that went silent."""

@@ -5,8 +5,8 @@ are made gently and never by a client's request alone (statistics excepted).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import grpc.aio
 from google.protobuf.message import Message
@@ -15,21 +15,20 @@ from tritonclient.grpc import service_pb2 as pb
 from gateway.faults import Fault, Kind, Origin
 from gateway.upstream.channels import Channel
 from gateway.upstream.errors import to_fault
+from gateway.upstream.messages import M, parse
 from gateway.upstream.proto_json import to_json_object
 from gateway.upstream.transport import Upstream
-
-Reply = TypeVar("Reply", bound=Message)
 
 
 async def call_method(
     upstream: Upstream,
     method: str,
     request: Message,
-    reply_type: Callable[[], Reply],
+    reply_type: type[M],
     *,
     timeout_s: float,
     channel: Channel | None = None,
-) -> Reply:
+) -> M:
     """Make one unary call that is not inference.
 
     Raises Fault; a server that does not answer within `timeout_s` is Kind.DEADLINE. (These calls
@@ -37,19 +36,18 @@ async def call_method(
     version.)
     """
     channel = channel or upstream.pool.channels[0]
-    deserialize = reply_type.FromString  # type: ignore[attr-defined]
-    call = channel.unary(method, deserialize)(
+    call = channel.unary(method)(
         request.SerializeToString(), metadata=upstream.metadata, timeout=timeout_s
     )
     try:
-        reply: Reply = await call
+        reply = await call
     except grpc.aio.AioRpcError as error:
         raise to_fault(error.code(), error.details()) from None
     except asyncio.CancelledError:
         if call.done() and not _being_cancelled():  # the channel was closed under the call
             raise _closed() from None
         raise
-    return reply
+    return parse(reply_type, reply)
 
 
 class StatisticsReader:

@@ -79,6 +79,14 @@ RULES = (
     ),
     Rule(
         _Code.RESOURCE_EXHAUSTED,
+        r"^SERVER: Received message larger than max",
+        Kind.TOO_LARGE,
+        Replay.NEVER,
+        says="the request is larger than a server accepts",
+        origin=Origin.CLIENT,
+    ),
+    Rule(
+        _Code.RESOURCE_EXHAUSTED,
         r"Received message larger than max",
         Kind.BROKEN,
         Replay.NEVER,

@@ -6,11 +6,15 @@ repeated field `raw_input_contents`. That saves two copies of every tensor.
 """
 
 from collections.abc import Mapping
+from typing import TypeVar
 
+from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import service_pb2 as pb
 
 from gateway.codec.types import InferCall, InferReply, OutputTensor, Scalar
-from gateway.faults import Fault
+from gateway.faults import Fault, Kind, Origin
+
+M = TypeVar("M", bound=Message)
 
 _RAW_INPUT_TAG = bytes([(7 << 3) | 2])  # field raw_input_contents, length-delimited
 _INT64_PARAMETERS = frozenset({"sequence_id", "timeout"})  # Triton refuses uint64_param for these
@@ -34,8 +38,13 @@ def encode_call(call: InferCall) -> bytes:
     return b"".join(parts)
 
 
-def decode_reply(response: pb.ModelInferResponse) -> InferReply:
-    """Return the reply. Triton sends one raw entry for each output, in the order of `outputs`."""
+def decode_reply(message: bytes) -> InferReply:
+    """Return the reply in a serialised ModelInferResponse.
+
+    Triton sends one raw entry for each output, in the order of `outputs`. Raises Fault for bytes
+    that are no such message.
+    """
+    response = parse(pb.ModelInferResponse, message)
     raw = response.raw_output_contents
     return InferReply(
         model=response.model_name,
@@ -52,6 +61,18 @@ def decode_reply(response: pb.ModelInferResponse) -> InferReply:
             for i, output in enumerate(response.outputs)
         ],
     )
+
+
+def parse(message_type: type[M], message: bytes) -> M:
+    """Return the protobuf message; raises Fault (BROKEN) for bytes that are none."""
+    try:
+        return message_type.FromString(message)
+    except DecodeError:
+        raise Fault(
+            Kind.BROKEN,
+            "the server's answer is not a message of Triton's protocol",
+            origin=Origin.UPSTREAM,
+        ) from None
 
 
 def read_parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, Scalar]:

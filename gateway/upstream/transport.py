@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import grpc.aio
-from tritonclient.grpc import service_pb2 as pb
 
 from gateway.codec.types import InferCall, InferReply
 from gateway.upstream.channels import Channel, ChannelPool
@@ -68,7 +67,7 @@ class GrpcCall:
         self,
         upstream: Upstream,
         channel: Channel,
-        call: "grpc.aio.UnaryUnaryCall[bytes, pb.ModelInferResponse]",
+        call: "grpc.aio.UnaryUnaryCall[bytes, bytes]",
         detached_max_s: float,
     ) -> None:
         self.channel = channel
@@ -157,7 +156,7 @@ def _set(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-def _cancel_in_core(call: "grpc.aio.UnaryUnaryCall[bytes, pb.ModelInferResponse]") -> None:
+def _cancel_in_core(call: "grpc.aio.UnaryUnaryCall[bytes, bytes]") -> None:
     core = getattr(call, "_cython_call", None)  # private: fall back to the public way without it
     if core is None:
         call.cancel()

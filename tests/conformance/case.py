@@ -18,8 +18,9 @@ def whole(document: Any) -> Any:
 class Case:
     """A request, in the pieces it is sent in.
 
-    `field` is the path an error of the gateway has to name. `fault` says what is wrong with the
-    gateway as long as it is. `server` is the Triton it is compared with.
+    `field` is what an error of the gateway has to name. `fault` says what is wrong with the gateway
+    as long as it is. `server` is the Triton it is compared with. The content types of errors are
+    only compared on demand.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Case:
     fault: str = ""
     view: View = whole
     server: str = "a"
+    error_types: bool = False
 
     @property
     def pieces(self) -> tuple[bytes, ...]:

@@ -1,8 +1,8 @@
 """What of two answers has to be equal, and in what respects they are not.
 
 Statuses first: where they differ nothing else is comparable. Then the error text, or the document,
-the bytes after it, and how the body is framed and encoded. Headers only a gateway sends (`Server`,
-`X-Request-Id`, `Server-Timing`) and the letter case of headers are nobody's business.
+the bytes after it, and how the body is framed, labelled and encoded. Headers only a gateway sends
+(`Server`, `X-Request-Id`, `Server-Timing`) and the letter case of headers are nobody's business.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ class Reading:
     content_type: str
     encoding: str
     head_bytes: int | None
+    closes: bool
 
     @property
     def text(self) -> str:
@@ -59,32 +60,30 @@ def read(answer: Answer) -> Reading:
         content_type=answer.headers.get("content-type", ""),
         encoding=encoding,
         head_bytes=None if announced is None else split,
+        closes=answer.closes,
     )
 
 
-def mismatches(triton: Reading, gateway: Reading, view: View) -> set[str]:
+def mismatches(triton: Reading, gateway: Reading, view: View, *, error_types: bool) -> set[str]:
     """Name the respects in which the gateway's answer is not Triton's."""
-    if triton.status != gateway.status:
+    if triton.status != gateway.status or not triton.status:
         return {"status"}
-    found = set()
+    found = {name: one != other for name, one, other in _respects(triton, gateway, view)}
+    found["content type"] = triton.content_type != gateway.content_type
+    if triton.status >= 400 or triton.document is None:
+        found["content type"] &= error_types
+    return {name for name, differs in found.items() if differs}
+
+
+def _respects(triton: Reading, gateway: Reading, view: View) -> Iterator[tuple[str, Any, Any]]:
+    yield "connection", triton.closes, gateway.closes
     if triton.status >= 400:
-        # Triton labels some of its errors text/plain; a gateway's errors are always JSON.
-        if gateway.document is not None and gateway.content_type != JSON:
-            found.add("content type")
-        if triton.text != gateway.text:
-            found.add("text")
-        return found
-    if exact(view(triton.document)) != exact(view(gateway.document)):
-        found.add("document")
-    if triton.tail != gateway.tail:
-        found.add("tail")
-    if (triton.head_bytes is None) != (gateway.head_bytes is None):
-        found.add("framing")
-    if triton.document is not None and triton.content_type != gateway.content_type:
-        found.add("content type")
-    if triton.encoding != gateway.encoding:
-        found.add("encoding")
-    return found
+        yield "text", triton.text, gateway.text
+        return
+    yield "document", exact(view(triton.document)), exact(view(gateway.document))
+    yield "tail", triton.tail, gateway.tail
+    yield "framing", triton.head_bytes is None, gateway.head_bytes is None
+    yield "encoding", triton.encoding, gateway.encoding
 
 
 def exact(document: Any) -> Any:

@@ -6,6 +6,7 @@ import gzip
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tests.conformance.build import (
     HEADER,
@@ -20,81 +21,98 @@ from tests.conformance.build import (
     texts,
 )
 from tests.conformance.case import Case
+from tests.conformance.differences import (
+    CHUNK_EXTENSIONS,
+    DAMAGED_COMPRESSION,
+    EMPTY_ENCODING,
+    GZIP_MEMBERS,
+    HEADER_IS_A_NUMBER,
+    MALFORMED_IS_400,
+    NO_ACCIDENTAL_RAW,
+    NO_ID_PREFIX,
+    OWN_WORDS,
+    SAYS_WHERE,
+    Difference,
+)
 from tests.conformance.raw_http import chunk, head
 
 TAIL = struct.pack("<3f", 1.5, -0.1, 7.0)
 HEAD = document(tensor("IN", "FP32", [3], binary_data_size=len(TAIL)))
+JSON_BODY = document(tensor("IN", "FP32", [3], [1, 2, 3]))
+RAW = f"{HEADER}: 0"
+SIZE_FIELD = "'inputs[0].parameters.binary_data_size'"
+
+LENGTHS: tuple[tuple[str, object, Difference | None], ...] = (
+    ("right", len(HEAD), None),
+    ("spaces", f"  {len(HEAD)}  ", None),
+    ("leading-zeros", f"000{len(HEAD)}", None),
+    ("one-less", len(HEAD) - 1, MALFORMED_IS_400),
+    ("one-more", len(HEAD) + 1, OWN_WORDS),
+    ("whole", len(HEAD) + len(TAIL), OWN_WORDS),
+    ("beyond", len(HEAD) + len(TAIL) + 1, SAYS_WHERE),
+    ("minus-one", -1, OWN_WORDS),
+    ("plus", f"+{len(HEAD)}", HEADER_IS_A_NUMBER),
+    ("fraction", f"{len(HEAD)}.0", HEADER_IS_A_NUMBER),
+    ("hexadecimal", f"0x{len(HEAD):x}", OWN_WORDS),
+    ("trailing-letters", f"{len(HEAD)}abc", HEADER_IS_A_NUMBER),
+    ("text", "abc", OWN_WORDS),
+    ("empty", "", OWN_WORDS),
+    ("beyond-int64", 2**70, OWN_WORDS),
+)
+SIZES: tuple[tuple[str, object, Difference | None, str], ...] = (
+    ("text", "12", MALFORMED_IS_400, SIZE_FIELD),
+    ("negative", -4, MALFORMED_IS_400, SIZE_FIELD),
+    ("float", 12.0, MALFORMED_IS_400, SIZE_FIELD),
+    ("null", None, MALFORMED_IS_400, SIZE_FIELD),
+    ("2**31", 2**31, None, ""),
+    ("2**63", 2**63, None, ""),
+    ("one-short", 11, OWN_WORDS, "input 'IN'"),
+    ("four-short", 8, OWN_WORDS, "input 'IN'"),
+    ("one-long", 13, None, ""),
+)
+STRINGS: tuple[tuple[str, bytes, Difference | None, str], ...] = (
+    ("length-cut-off", texts(b"ab", b"c") + b"\1\0", NO_ID_PREFIX, ""),
+    ("text-cut-off", texts(b"ab", b"cdef")[:-2], OWN_WORDS, "input 'IN'"),
+    ("one-too-few", texts(b"ab"), NO_ID_PREFIX, ""),
+    ("one-too-many", texts(b"ab", b"c", b"d"), NO_ID_PREFIX, ""),
+    ("length-beyond", struct.pack("<I", 2**32 - 1) + b"ab", OWN_WORDS, "input 'IN'"),
+)
 
 
-def header_lengths() -> Iterator[Case]:
-    size = len(HEAD)
-    lengths: dict[str, object] = {
-        "right": size,
-        "one-less": size - 1,
-        "one-more": size + 1,
-        "whole": size + len(TAIL),
-        "beyond": size + len(TAIL) + 1,
-        "minus-one": -1,
-        "plus": f"+{size}",
-        "fraction": f"{size}.0",
-        "hexadecimal": f"0x{size:x}",
-        "trailing-letters": f"{size}abc",
-        "text": "abc",
-        "empty": "",
-        "spaces": f"  {size}  ",
-        "leading-zeros": f"000{size}",
-        "beyond-int64": 2**70,
-    }
-    for name, length in lengths.items():
-        yield Case(f"header-{name}", binary("echo_FP32", HEAD, TAIL, length=length))
-    yield Case("header-absent", infer("echo_FP32", HEAD + TAIL))
-    yield Case("header-lower-case", infer("echo_FP32", HEAD + TAIL, f"{HEADER.lower()}: {size}"))
-    twice = f"{HEADER}: {size}"
-    yield Case("header-twice-the-same", infer("echo_FP32", HEAD + TAIL, twice, twice))
-    other = f"{HEADER}: {size - 1}"
-    yield Case("header-twice-different", infer("echo_FP32", HEAD + TAIL, twice, other))
-    json_only = document(tensor("IN", "FP32", [1], [1.5]))
-    yield Case("header-of-all-json", binary("echo_FP32", json_only, b""))
+def lengths() -> Iterator[Case]:
+    for name, length, differs in LENGTHS:
+        request = binary("echo_FP32", HEAD, TAIL, length=length)
+        yield Case(f"header-{name}", request, differs, HEADER if differs else "")
+    both = HEAD + TAIL
+    yield Case("header-absent", infer("echo_FP32", both), OWN_WORDS, HEADER)
+    right, wrong = f"{HEADER}: {len(HEAD)}", f"{HEADER}: {len(HEAD) - 1}"
+    yield Case("header-lower-case", infer("echo_FP32", both, right.lower()))
+    yield Case("header-twice-the-same", infer("echo_FP32", both, right, right))
+    unequal = infer("echo_FP32", both, right, wrong)
+    yield Case("header-twice-different", unequal, HEADER_IS_A_NUMBER, HEADER)
+    yield Case("header-of-all-json", binary("echo_FP32", JSON_BODY, b""))
 
 
 def sizes() -> Iterator[Case]:
-    claims = {
-        "text": "12",
-        "negative": -4,
-        "float": 12.0,
-        "null": None,
-        "2**31": 2**31,
-        "2**63": 2**63,
-        "one-short": 11,
-        "four-short": 8,
-        "one-long": 13,
-    }
-    for name, claim in claims.items():
-        described = tensor("IN", "FP32", [3], binary_data_size=claim)
-        yield Case(f"size-{name}", binary("echo_FP32", document(described), TAIL))
-    both = tensor("IN", "FP32", [3], [1, 2, 3], binary_data_size=12)
-    yield Case("size-and-data", binary("echo_FP32", document(both), TAIL))
-    unclaimed = document(tensor("IN", "FP32", [1], [1.5]))
-    yield Case("bytes-nobody-claims", binary("echo_FP32", unclaimed, TAIL))
-    yield Case("size-without-bytes", infer("echo_FP32", HEAD))
-    yield Case("odd-size", echo_binary("FP32", TAIL[:-1], [3]))
-    yield Case("other-shape", echo_binary("FP32", TAIL, [4]))
-    yield Case("other-rank", echo_binary("FP32", TAIL, [1, 3]))
-    yield Case("nothing", infer("echo_FP32", document(tensor("IN", "FP32", [0], binary_data_size=0))))
-    yield Case("unknown-datatype", binary("echo_FP32", HEAD.replace(b"FP32", b"FP31"), TAIL))
-    yield Case("other-datatype", binary("echo_FP32", HEAD.replace(b"FP32", b"INT32"), TAIL))
+    for name, claim, differs, field in SIZES:
+        described = document(tensor("IN", "FP32", [3], binary_data_size=claim))
+        yield Case(f"size-{name}", binary("echo_FP32", described, TAIL), differs, field)
+    both = document(tensor("IN", "FP32", [3], [1, 2, 3], binary_data_size=12))
+    yield Case("size-and-data", binary("echo_FP32", both, TAIL), SAYS_WHERE, "'inputs[0]'")
+    unclaimed = binary("echo_FP32", JSON_BODY, TAIL)
+    yield Case("bytes-nobody-claims", unclaimed, SAYS_WHERE, "binary_data_size")
+    yield Case("size-without-bytes", infer("echo_FP32", HEAD), SAYS_WHERE, HEADER)
+    yield Case("size-odd", echo_binary("FP32", TAIL[:-1], [3]), NO_ID_PREFIX)
+    yield Case("size-of-another-shape", echo_binary("FP32", TAIL, [4]), NO_ID_PREFIX)
+    yield Case("another-rank", echo_binary("FP32", TAIL, [1, 3]))
+    empty = document(tensor("IN", "FP32", [0], binary_data_size=0))
+    yield Case("size-0", infer("echo_FP32", empty))
+    unknown = binary("echo_FP32", HEAD.replace(b"FP32", b"FP31"), TAIL)
+    yield Case("datatype-unknown-in-binary", unknown, OWN_WORDS, "'inputs[0].datatype'")
+    yield Case("other-datatype", binary("echo_INT32", HEAD, TAIL))
     yield Case("other-name", binary("echo_FP32", HEAD.replace(b'"IN"', b'"NO"'), TAIL))
-
-
-def strings() -> Iterator[Case]:
-    for name, tail in {
-        "length-cut-off": texts(b"ab", b"c") + b"\1\0",
-        "text-cut-off": texts(b"ab", b"cdef")[:-2],
-        "one-too-few": texts(b"ab"),
-        "one-too-many": texts(b"ab", b"c", b"d"),
-        "length-beyond": struct.pack("<I", 2**32 - 1) + b"ab",
-    }.items():
-        yield Case(f"BYTES-{name}", echo_binary("BYTES", tail, [2]))
+    for name, tail, differs, field in STRINGS:
+        yield Case(f"BYTES-{name}", echo_binary("BYTES", tail, [2]), differs, field)
 
 
 def mixed() -> Iterator[Case]:
@@ -109,99 +127,140 @@ def mixed() -> Iterator[Case]:
     outputs = [output("OUTPUT1", binary_data=True), output("OUTPUT0")]
     described = document(first, plain, outputs=outputs, id="m")
     yield Case("mixed-both-ways", binary("two_in", described, rows))
+    empty = tensor("IN", "INT32", [0], binary_data_size=0)
+    yield Case("empty-binary-input", infer("echo_INT32", document(empty, outputs=[output("OUT")])))
 
 
 def raw() -> Iterator[Case]:
-    zero = f"{HEADER}: 0"
     one = struct.pack("<10f", *range(10))
-    yield Case("raw-FP32", infer("echo_FP32", TAIL, zero))
-    yield Case("raw-FP32-odd", infer("echo_FP32", TAIL[:-1], zero))
-    yield Case("raw-FP32-empty", infer("echo_FP32", b"", zero))
-    yield Case("raw-INT64", infer("echo_INT64", bytes(range(16)), zero))
-    yield Case("raw-batching-model", infer("simple_onnx", one, zero))
-    yield Case("raw-batching-model-short", infer("simple_onnx", one[:-4], zero))
-    yield Case("raw-batching-model-long", infer("simple_onnx", one + one, zero))
-    yield Case("raw-version", infer("simple_onnx", one, zero, version="1"))
-    yield Case("raw-two-inputs", infer("two_in", one, zero))
-    yield Case("raw-BYTES-of-any-length", infer("echo_BYTES", b"text", zero))
-    yield Case("raw-json", infer("echo_INT32", document(tensor("IN", "INT32", [1], [1])), zero))
-    yield Case("raw-variable-dims", infer("identity_fp32", TAIL, zero))
-    yield Case("no-body-at-all", infer("echo_FP32", b""))
+    for name, model, body, differs in (
+        ("FP32", "echo_FP32", TAIL, None),
+        ("FP32-odd", "echo_FP32", TAIL[:-1], NO_ID_PREFIX),
+        ("FP32-empty", "echo_FP32", b"", None),
+        ("INT64", "echo_INT64", bytes(range(16)), None),
+        ("batching-model", "simple_onnx", one, None),
+        ("batching-model-short", "simple_onnx", one[:-4], NO_ID_PREFIX),
+        ("batching-model-long", "simple_onnx", one + one, NO_ID_PREFIX),
+        ("two-inputs", "two_in", one, NO_ID_PREFIX),
+        ("BYTES-of-any-length", "echo_BYTES", b"text", NO_ID_PREFIX),
+        ("variable-dims", "identity_fp32", TAIL, None),
+    ):
+        yield Case(f"raw-{name}", infer(model, body, RAW), differs)
+    yield Case("raw-version", infer("simple_onnx", one, RAW, version="1"))
+    json_as_bytes = document(tensor("IN", "INT32", [1], [1])).ljust(64)
+    yield Case("raw-json", infer("echo_INT32", json_as_bytes, RAW))
+    yield Case("no-body-at-all", infer("echo_FP32", b""), NO_ACCIDENTAL_RAW, HEADER)
 
 
-def compression() -> Iterator[Case]:
-    json_body = document(tensor("IN", "FP32", [3], [1, 2, 3]))
-    packed = {
-        "gzip": gzip.compress(json_body),
-        "deflate": zlib.compress(json_body),
-        "identity": json_body,
-    }
-    for name, body in packed.items():
-        yield Case(f"encoded-{name}", infer("echo_FP32", body, f"Content-Encoding: {name}"))
-    for name in ("br", "GZIP", "gzip, deflate", "zstd", ""):
-        request = infer("echo_FP32", packed["gzip"] if name else json_body, f"Content-Encoding: {name}")
-        yield Case(f"encoded-{name.replace(', ', '-') or 'empty'}", request)
-    gz = "Content-Encoding: gzip"
-    deflate = "Content-Encoding: deflate"
+def encodings() -> Iterator[Case]:
+    packed, deflated = gzip.compress(JSON_BODY), zlib.compress(JSON_BODY)
+    gz, deflate = "Content-Encoding: gzip", "Content-Encoding: deflate"
+    for name, body, coding in (
+        ("encoded-gzip", packed, gz),
+        ("encoded-deflate", deflated, deflate),
+        ("encoded-identity", JSON_BODY, "Content-Encoding: identity"),
+        ("encoded-br", packed, "Content-Encoding: br"),
+        ("encoded-GZIP", packed, "Content-Encoding: GZIP"),
+        ("encoded-twice", packed, "Content-Encoding: gzip, deflate"),
+        ("encoded-zstd", packed, "Content-Encoding: zstd"),
+        ("gzip-called-deflate", packed, deflate),
+        ("deflate-called-gzip", deflated, gz),
+    ):
+        yield Case(name, infer("echo_FP32", body, coding))
     length = f"{HEADER}: {len(HEAD)}"
     yield Case("encoded-binary", infer("echo_FP32", gzip.compress(HEAD + TAIL), gz, length))
-    yield Case("encoded-raw", infer("echo_FP32", zlib.compress(TAIL), deflate, f"{HEADER}: 0"))
-    yield Case("gzip-called-deflate", infer("echo_FP32", packed["gzip"], deflate))
-    yield Case("deflate-called-gzip", infer("echo_FP32", packed["deflate"], gz))
-    yield Case("gzip-of-two-members", infer("echo_FP32", gzip.compress(json_body[:9]) + gzip.compress(json_body[9:]), gz))
-    yield Case("gzip-cut-off", infer("echo_FP32", packed["gzip"][:-9], gz))
-    yield Case("gzip-that-is-plain", infer("echo_FP32", json_body, gz))
-    yield Case("gzip-of-nothing", infer("echo_FP32", b"", gz))
-    yield Case("gzip-with-rest", infer("echo_FP32", packed["gzip"] + b"rest", gz))
+    yield Case("encoded-raw", infer("echo_FP32", zlib.compress(TAIL), deflate, RAW))
+    no_coding = infer("echo_FP32", JSON_BODY, "Content-Encoding: ")
+    yield Case("encoded-empty", no_coding, EMPTY_ENCODING)
+    members = gzip.compress(JSON_BODY[:9]) + gzip.compress(JSON_BODY[9:])
+    yield Case("gzip-of-two-members", infer("echo_FP32", members, gz), GZIP_MEMBERS)
+    for name, body in {
+        "cut-off": packed[:-9],
+        "that-is-plain": JSON_BODY,
+        "with-rest": packed + b"rest",
+    }.items():
+        request = infer("echo_FP32", body, gz)
+        yield Case(f"gzip-{name}", request, DAMAGED_COMPRESSION, "decompress")
+    yield Case("gzip-of-nothing", infer("echo_FP32", b"", gz), OWN_WORDS, "decompress")
     yield Case("unknown-model-encoded", infer("nope", b"x", "Content-Encoding: br"))
-    accepted = (
-        "gzip", "deflate", "gzip, deflate", "deflate, gzip", "identity", "identity, gzip", "br",
-        "*", "gzip;q=0", "gzip;q=0.5, deflate;q=0.9", "identity;q=0.1, gzip;q=0.2", "GZIP",
-        "br, gzip;q=0.1", "gzip; q=0.4, deflate", "",
-    )
-    for name in accepted:
-        request = infer("echo_FP32", json_body, f"Accept-Encoding: {name}")
-        yield Case(f"accept-{name.replace(' ', '') or 'nothing'}", request)
-    both = document(tensor("IN", "FP32", [3], [1, 2, 3]), parameters={"binary_data_output": True})
-    yield Case("accept-gzip-binary", infer("echo_FP32", both, "Accept-Encoding: gzip"))
-    yield Case("accept-deflate-binary", infer("echo_FP32", both, "Accept-Encoding: deflate"))
-    yield Case("accept-gzip-of-an-error", infer("echo_FP32", document(tensor("NO", "FP32", [1], [1])), "Accept-Encoding: gzip"))
+
+
+def accepted_encodings() -> Iterator[Case]:
+    for accept in (
+        "gzip",
+        "deflate",
+        "gzip, deflate",
+        "deflate, gzip",
+        "gzip, deflate, br",
+        "identity",
+        "identity, gzip",
+        "br",
+        "*",
+        "gzip;q=0",
+        "gzip;q=0.5, deflate;q=0.9",
+        "identity;q=0.1, gzip;q=0.2",
+        "GZIP",
+        "br, gzip;q=0.1",
+        "gzip; q=0.4, deflate",
+        "",
+    ):
+        request = infer("echo_FP32", JSON_BODY, f"Accept-Encoding: {accept}")
+        yield Case(f"accept-{accept.replace(' ', '') or 'nothing'}", request)
+    binary_out = JSON_BODY[:-1] + b',"parameters":{"binary_data_output":true}}'
+    refused = JSON_BODY.replace(b'"IN"', b'"NO"')
+    for name, body in {"binary": binary_out, "an-error": refused}.items():
+        for coding in ("gzip", "deflate"):
+            request = infer("echo_FP32", body, f"Accept-Encoding: {coding}")
+            yield Case(f"accept-{coding}-of-{name}", request)
 
 
 def chunked() -> Iterator[Case]:
-    framed = head("POST", infer_path("echo_FP32"), ["Transfer-Encoding: chunked", f"{HEADER}: {len(HEAD)}"])
-    body = HEAD + TAIL
-    at = len(HEAD)
+    headers = ["Transfer-Encoding: chunked", f"{HEADER}: {len(HEAD)}"]
+    framed = head("POST", infer_path("echo_FP32"), headers)
+    body, border, end = HEAD + TAIL, len(HEAD), chunk(b"")
     for name, cuts in {
         "whole": [],
-        "inside-the-json": [at // 2],
-        "on-the-border": [at],
-        "inside-a-number": [at + 2],
-        "in-three": [7, at - 1],
+        "inside-the-json": [border // 2],
+        "on-the-border": [border],
+        "inside-a-number": [border + 2],
+        "in-three": [7, border - 1],
         "byte-by-byte": list(range(1, len(body))),
     }.items():
         edges = [0, *cuts, len(body)]
-        chunks = [chunk(body[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
-        request = framed + b"".join(chunks) + chunk(b"")
-        yield Case(f"chunked-{name}", request)
-    pieces = (framed + chunk(body[:at])[:-1], b"\n" + chunk(body[at:])[:3], chunk(body[at:])[3:] + b"0\r", b"\n\r\n")
-    yield Case("chunked-torn-apart", pieces)
-    yield Case("chunked-with-extension", framed + b"%x;a=b\r\n" % len(body) + body + b"\r\n" + chunk(b""))
-    yield Case("chunked-upper-case-size", framed + b"%X\r\n" % len(body) + body + b"\r\n" + chunk(b""))
+        chunks = [chunk(body[a:b]) for a, b in pairwise(edges)]
+        yield Case(f"chunked-{name}", framed + b"".join(chunks) + end)
+        yield Case(f"chunked-slowly-{name}", (framed, *chunks[:4], b"".join(chunks[4:]) + end))
+    first, second = chunk(body[:border]), chunk(body[border:])
+    torn = (framed + first[:-1], first[-1:] + second[:3], second[3:] + end[:2], end[2:])
+    yield Case("chunked-torn-apart", torn)
+    size = f"{len(body):x}"
+    extended = size.encode() + b";a=b\r\n" + body + b"\r\n"
+    yield Case("chunked-with-extension", framed + extended + end, CHUNK_EXTENSIONS)
+    padded = b"000" + size.encode() + b"\r\n" + body + b"\r\n"
+    yield Case("chunked-size-with-leading-zeros", framed + padded + end)
     yield Case("chunked-with-trailer", framed + chunk(body) + b"0\r\nX-Sum: 1\r\n\r\n")
+
+
+def pauses() -> Iterator[Case]:
     plain = echo("FP32", [1.5])
-    cut = plain.index(b"\r\n\r\n") + 4
-    yield Case("body-after-a-pause", (plain[:cut], plain[cut:]))
-    yield Case("body-in-halves", (plain[: cut + 9], plain[cut + 9 :]))
-    yield Case("head-in-halves", (plain[:9], plain[9 : cut - 2], plain[cut - 2 :]))
+    border = plain.index(b"\r\n\r\n") + 4
+    for name, cuts in {
+        "before-the-body": [border],
+        "in-the-body": [border + 9],
+        "in-the-head": [9, border - 2],
+    }.items():
+        edges = [0, *cuts, len(plain)]
+        pieces = tuple(plain[a:b] for a, b in pairwise(edges))
+        yield Case(f"pause-{name}", pieces)
 
 
 CASES = [
-    *header_lengths(),
+    *lengths(),
     *sizes(),
-    *strings(),
     *mixed(),
     *raw(),
-    *compression(),
+    *encodings(),
+    *accepted_encodings(),
     *chunked(),
+    *pauses(),
 ]

@@ -20,7 +20,10 @@ PIECE_GAP_S = 0.01
 
 @dataclass(frozen=True)
 class Answer:
-    """One HTTP answer; header names are in lower case, the last of repeated ones counts."""
+    """One HTTP answer; header names are in lower case, the last of repeated ones counts.
+
+    Status 0 stands for a connection that was closed without an answer.
+    """
 
     status: int
     headers: dict[str, str]
@@ -59,6 +62,9 @@ class Connection:
         response = http.client.HTTPResponse(self._socket, method=method)
         try:
             response.begin()
+        except (http.client.RemoteDisconnected, ConnectionError):
+            return Answer(0, {}, b"", closes=True)
+        try:
             headers = {name.lower(): value for name, value in response.getheaders()}
             body = response.read()
             return Answer(response.status, headers, body, response.will_close)
@@ -72,7 +78,7 @@ class Connection:
     def ask(self, *pieces: bytes) -> Answer:
         """Send a request and read its answer."""
         self.write(*pieces)
-        return self.read(pieces[0].split(b" ", 1)[0].decode())
+        return self.read(pieces[0].split(b" ", 1)[0].decode("latin-1"))
 
 
 def ask(address: str, *pieces: bytes) -> Answer:

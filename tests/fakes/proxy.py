@@ -95,9 +95,16 @@ class TcpProxy:
         task.add_done_callback(self._tasks.discard)
         self.accepted += 1
         try:
+            await self._forward(reader, client)
+        except asyncio.CancelledError:
+            pass  # by `stop`; asyncio's streams would report it as an error
+        finally:
+            client.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        try:
             answers, target = await asyncio.open_connection(HOST, self._target_port)
         except OSError:
-            client.close()
             return
         source_port = target.get_extra_info("sockname")[1]
         self._clients[source_port] = client
@@ -106,7 +113,6 @@ class TcpProxy:
         finally:
             self._clients.pop(source_port, None)
             target.close()
-            client.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

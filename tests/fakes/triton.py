@@ -24,11 +24,17 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
     """The server. Method names in `silent`, `delays_s` and `errors` are those of the service."""
 
     def __init__(
-        self, *models: FakeModel, server_id: str = "fake", version: str = "2.58.0"
+        self,
+        *models: FakeModel,
+        server_id: str = "fake",
+        version: str = "2.58.0",
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self.models = {model.config.name: model for model in models}
         self.server_id = server_id
         self.version = version
+        self.credentials = credentials
+        """Speak TLS with these."""
         self.live = True
         self.ready = True
         self.silent: set[str] = set()
@@ -66,7 +72,10 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
         unlimited = [(f"grpc.max_{way}_message_length", -1) for way in ("receive", "send")]
         self._server = grpc.aio.server(options=unlimited)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
-        port = self._server.add_insecure_port(f"{HOST}:0")
+        if self.credentials is None:
+            port = self._server.add_insecure_port(f"{HOST}:0")
+        else:
+            port = self._server.add_secure_port(f"{HOST}:0", self.credentials)
         await self._server.start()
         await self.proxy.start(port)
 

@@ -59,12 +59,14 @@ class Clock:
 class Step:
     """What one call does: after `after_s` it ends with `fault`, or with an echo of its inputs.
 
-    With `hangs` it never ends by itself; a test may end it.
+    With `hangs` it never ends by itself; a test may end it. A `late` one is noticed only after its
+    time was up.
     """
 
     after_s: float = 0.0
     fault: Fault | None = None
     hangs: bool = False
+    late: bool = False
 
 
 def echo(call: InferCall) -> InferReply:
@@ -90,7 +92,7 @@ class ScriptedCall:
         self.begun.set()
         if self._step.hangs:
             await self._forever.wait()
-        if self._step.after_s >= timeout_s:
+        if self._step.after_s >= timeout_s and not self._step.late:
             self._clock.now_s += timeout_s
             raise TimeoutError
         self._clock.now_s += self._step.after_s
@@ -212,9 +214,11 @@ class World:
         model: str | None = None,
         version: int | None = None,
         timeout_s: float | None = None,
+        receiving_s: float = 0.0,
         **headers: Any,
     ) -> AnsweredInfer:
         exchange = self.new_exchange(timeout_s)
+        self.clock.now_s += receiving_s
         request = ReceivedInfer(
             model=SPEC.model if model is None else model,
             version=version,

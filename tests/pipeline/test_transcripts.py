@@ -238,32 +238,24 @@ async def test_the_attempts_share_one_deadline(world: World) -> None:
 
 
 async def test_what_receiving_took_counts(world: World) -> None:
-    exchange = world.new_exchange(timeout_s=10.0)
-    world.clock.now_s += 4.0
-    exchange.enter("resolve")
-    assert exchange.started_s + 10.0 - world.clock() == 6.0
     world.will(Step(after_s=7.0))
-    asked = await _ask_with(world, exchange)
-    assert asked.kind is Kind.DEADLINE
+    fault = await world.fault(timeout_s=10.0, receiving_s=4.0)
+    assert fault.kind is Kind.DEADLINE
     assert world.transport.sent == [("a", 6.0)]
 
 
 async def test_a_deadline_that_has_passed_before_sending_sends_nothing(world: World) -> None:
-    exchange = world.new_exchange(timeout_s=1.0)
-    world.clock.now_s += 1.0
-    fault = await _ask_with(world, exchange)
+    fault = await world.fault(timeout_s=1.0, receiving_s=1.0)
     assert (fault.kind, fault.origin) == (Kind.DEADLINE, Origin.GATEWAY)
     assert world.transport.sent == []
     assert world.idle
 
 
 async def test_a_failure_at_the_deadline_is_not_tried_again(world: World) -> None:
-    world.will(Step(after_s=9.99, fault=NOT_READY))
-    world.transport.steps[0] = Step(after_s=9.99, fault=NOT_READY)
-    exchange = world.new_exchange(timeout_s=10.0)
-    world.clock.now_s += 0.01
-    assert (await _ask_with(world, exchange)).kind is Kind.DEADLINE
+    world.will(Step(after_s=10.0, fault=NOT_READY, late=True))
+    assert await world.fault(timeout_s=10.0) is NOT_READY
     assert world.servers_asked == ["a"]
+    assert world.idle
 
 
 async def test_a_call_that_runs_on_keeps_its_place_until_it_ends() -> None:
@@ -379,10 +371,9 @@ async def test_the_order_of_the_stages(world: World) -> None:
 
 
 async def test_the_time_of_every_stage_is_booked(world: World) -> None:
-    exchange = world.new_exchange()
-    world.clock.now_s += 0.5
     world.will(Step(after_s=2.0, fault=NOT_READY), Step(after_s=3.0))
-    await _ask_with(world, exchange, expect_fault=False)
+    await world.ask(receiving_s=0.5)
+    exchange = world.exchange
     exchange.enter("settle")
     world.clock.now_s += 0.25
     exchange.end()
@@ -393,12 +384,4 @@ async def test_the_time_of_every_stage_is_booked(world: World) -> None:
     assert exchange.spent_s["settle"] == 0.25
     assert sum(exchange.spent_s.values()) == exchange.duration_s == 5.75
     assert exchange.own_time_s == 0.25
-
-
-async def _ask_with(world: World, exchange: object, *, expect_fault: bool = True) -> Fault:
-    """Ask with an exchange that has begun earlier."""
-    world.new_exchange = lambda timeout_s=None: exchange  # type: ignore[method-assign, assignment, return-value]
-    if expect_fault:
-        return await world.fault()
-    await world.ask()
-    return FAILED
+    assert exchange.outcome == "ok"

@@ -48,9 +48,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.table.observe_ready(name, ready, asked_s=asked_s, now_s=self.now_s)
         self.ready[name] = ready
         self.suspected = {
-            at: since
-            for at, since in self.suspected.items()
-            if at[0] != name or since > asked_s
+            at: since for at, since in self.suspected.items() if at[0] != name or since > asked_s
         }
 
     @rule(name=SOME_SERVER, index=st.dictionaries(SOME_KEY, ROWS), lying=st.sets(st.just("z")))

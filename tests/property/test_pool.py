@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -52,14 +53,14 @@ class PoolMachine(RuleBasedStateMachine):
     def pick(self, ready: list[str], tried: set[str], rows: int) -> None:
         full = {name for name, count in self.detached().items() if count >= BOUND}
         allowed = set(ready) - tried - full
-        try:
+        if allowed:
             lease = self.pool.pick(ready, tried=tried, rows=rows)
-        except NoReadyEndpoint as refusal:
-            assert not allowed
-            assert refusal.saturated == bool(set(ready) - tried)
-        else:
             assert lease.server in allowed
             self.held.append(Held(lease, rows))
+        else:
+            with pytest.raises(NoReadyEndpoint) as refusal:
+                self.pool.pick(ready, tried=tried, rows=rows)
+            assert refusal.value.saturated == bool(set(ready) - tried)
 
     @rule(ready=st.lists(st.sampled_from(SERVERS), unique=True, min_size=1))
     def pick_pinned(self, ready: list[str]) -> None:

@@ -1,0 +1,112 @@
+"""Runs the probes of the commands that look at real servers.
+
+Decides how many run at once, and tells on standard error who is slow.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import typer
+
+from config.models import Config
+from config.servers import Server, ServerTls
+from gateway.tasks import spawn, stop
+from gateway.upstream.channels import TlsOptions
+from gateway.upstream.diagnose import diagnose
+from gateway.upstream.findings import Diagnosis, Finding, Severity, Target
+from gateway.upstream.survey import survey
+from gateway.wiring import CLOCK
+
+T = TypeVar("T")
+
+_AT_ONCE = 16
+_PATIENCE_S = 1.0
+_SHOWN = 3
+
+
+def targets_of(config: Config, environ: Mapping[str, str]) -> dict[str, Target]:
+    """Return what to probe, by server name; the secrets must be there."""
+    return {server.name: _target(server, environ) for server in config.servers}
+
+
+def examine(targets: Mapping[str, Target]) -> tuple[dict[str, Diagnosis], list[Finding]]:
+    """Probe all servers, and return the diagnoses and what concerns several servers."""
+
+    async def both() -> tuple[dict[str, Diagnosis], list[Finding]]:
+        found = await at_once(targets, lambda name: diagnose(targets[name], clock=CLOCK))
+        return found, await survey(targets, found, clock=CLOCK)
+
+    return run(both)
+
+
+def run(work: Callable[[], Awaitable[T]]) -> T:
+    """Run `work` in an event loop, with the gRPC library's own messages off.
+
+    What it would print about a failed connection, the findings say better.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+    async def main() -> T:
+        return await work()
+
+    return asyncio.run(main())
+
+
+async def at_once(names: Iterable[str], work: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+    """Do `work` for each name, 16 at once; after a second, say on whom is waited."""
+    waiting = dict.fromkeys(names)
+    found: dict[str, T] = {}
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(name: str) -> None:
+        async with limit:
+            found[name] = await work(name)
+        del waiting[name]
+
+    order = list(waiting)
+    progress = spawn(_tell(waiting), name="progress")
+    try:
+        await asyncio.gather(*map(one, order))
+    finally:
+        await stop(progress)
+    return {name: found[name] for name in order}
+
+
+def count(findings: Iterable[Finding], severity: Severity) -> int:
+    """Count the findings of one severity."""
+    return sum(finding.severity is severity for finding in findings)
+
+
+async def _tell(waiting: Mapping[str, None]) -> None:
+    while True:
+        await asyncio.sleep(_PATIENCE_S)
+        names = ", ".join(list(waiting)[:_SHOWN])
+        more = f" and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else ""
+        typer.echo(f"waiting for {names}{more} ...", err=True)
+
+
+def _target(server: Server, environ: Mapping[str, str]) -> Target:
+    return Target(
+        grpc=server.grpc,
+        http=server.http,
+        metrics=server.metrics,
+        tls=_tls(server.tls) if server.tls else None,
+        metadata=tuple((name, key.reveal(environ)) for name, key in server.metadata.items()),
+        expect=server.expect,
+    )
+
+
+def _tls(tls: ServerTls) -> TlsOptions:
+    return TlsOptions(
+        root_pem=_read(tls.ca_file),
+        cert_pem=_read(tls.cert_file),
+        key_pem=_read(tls.key_file),
+        server_name=tls.server_name,
+    )
+
+
+def _read(path: Path | None) -> bytes | None:
+    return path.read_bytes() if path else None

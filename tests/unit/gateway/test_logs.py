@@ -1,0 +1,222 @@
+"""One line a request, for those that are to have one, and no secret in any line."""
+
+import io
+import json
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.exchange import Exchange
+from gateway.faults import Fault, Kind, Origin
+from gateway.observe.logs import (
+    LibraryLogs,
+    Logger,
+    RequestLog,
+    RequestLogSettings,
+    make_logger,
+)
+
+
+class Lines:
+    """A log of which the lines can be read."""
+
+    def __init__(self, *, as_json: bool = True, level: str = "info", secrets: Any = ()) -> None:
+        self.stream = io.BytesIO()
+        self.logger: Logger = make_logger(
+            json=as_json, level=level, stream=self.stream, secrets=tuple(secrets)
+        )
+
+    @property
+    def text(self) -> str:
+        return self.stream.getvalue().decode()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.text.splitlines()]
+
+
+def settled(fault: Fault | None = None, status: int = 200, **fields: Any) -> Exchange:
+    """An exchange that took a quarter of a second."""
+    times = iter([10.0, 10.25, 10.25])
+    exchange = Exchange("r1", "10.0.0.9", "infer", lambda: next(times), next(times), fault=fault)
+    exchange.status = status
+    for name, value in fields.items():
+        setattr(exchange, name, value)
+    exchange.end()
+    return exchange
+
+
+FAILED = Fault(Kind.FAILED, "it raised", origin=Origin.UPSTREAM, detail="INTERNAL: it raised")
+
+
+def observed(exchange: Exchange, *draws: float, requests: str = "all", sample: float = 1.0) -> Any:
+    lines, numbers = Lines(), iter(draws)
+    settings = RequestLogSettings(requests, sample)
+    RequestLog(lines.logger, settings, lambda: next(numbers)).observe(exchange)
+    return lines.events
+
+
+# --- what a line says
+
+
+def test_a_line_of_a_request_that_was_answered() -> None:
+    (event,) = observed(
+        settled(model="m", version="3", server="a", attempts=2, bytes_in=10, bytes_out=20)
+    )
+    assert event.pop("timestamp").endswith("Z")
+    assert event.pop("stages_us") == {"receive": 250_000}
+    assert event == {
+        "event": "request",
+        "level": "info",
+        "request_id": "r1",
+        "caller": "10.0.0.9",
+        "route": "infer",
+        "status": 200,
+        "outcome": "ok",
+        "duration_ms": 250.0,
+        "bytes_in": 10,
+        "bytes_out": 20,
+        "model": "m",
+        "version": "3",
+        "server": "a",
+        "attempts": 2,
+    }
+
+
+def test_a_line_of_a_failure_has_what_the_caller_does_not_read() -> None:
+    (event,) = observed(settled(FAILED, status=500, detached=True, attempts=1, server="a"))
+    assert (event["level"], event["outcome"], event["origin"]) == ("warning", "failed", "upstream")
+    assert event["error"] == "INTERNAL: it raised"
+    assert event["detached"] is True
+
+
+def test_a_refusal_is_not_a_warning() -> None:
+    (event,) = observed(settled(Fault.invalid("bad"), status=400))
+    assert (event["level"], event["error"]) == ("info", "bad")
+    assert not {"model", "version", "server", "attempts", "detached"} & set(event)
+
+
+# --- which requests have one
+
+
+@pytest.mark.parametrize(
+    ("requests", "ok", "failed"), [("all", 1, 1), ("errors", 0, 1), ("none", 0, 0)]
+)
+def test_which_requests_have_a_line(requests: str, ok: int, failed: int) -> None:
+    assert len(observed(settled(), requests=requests)) == ok
+    assert len(observed(settled(FAILED, status=500), requests=requests)) == failed
+
+
+@pytest.mark.parametrize(
+    ("sample", "draw", "lines"),
+    [(0.25, 0.2499, 1), (0.25, 0.25, 0), (0.0, 0.0, 0), (0.999, 0.9989, 1)],
+)
+def test_successes_are_sampled_and_failures_are_not(sample: float, draw: float, lines: int) -> None:
+    assert len(observed(settled(), draw, sample=sample)) == lines
+    assert len(observed(settled(FAILED, status=500), sample=sample)) == 1
+
+
+def test_a_full_sample_draws_nothing() -> None:
+    assert len(observed(settled(), sample=1.0)) == 1
+
+
+# --- secrets
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_secret_is_blanked_wherever_it_turns_up(as_json: bool) -> None:
+    lines = Lines(as_json=as_json, secrets=["s3cret", "key2"])
+    lines.logger.info("got s3cret", header="Bearer s3cret", deep={"a": ["xkey2x"]}, s3cret=1)
+    assert "s3cret" not in lines.text
+    assert "key2" not in lines.text
+    assert lines.text.count("[redacted]") == 4
+
+
+def test_a_secret_is_blanked_in_a_traceback() -> None:
+    lines = Lines(secrets=["s3cret"])
+    try:
+        raise ValueError("s3cret")
+    except ValueError:
+        lines.logger.exception("it failed")
+    assert "ValueError: [redacted]" in lines.events[0]["exception"]
+    assert "s3cret" not in lines.text
+
+
+@pytest.mark.xfail(strict=True, reason="product: a secret with a quote is escaped, then not found")
+@pytest.mark.parametrize("secret", ['pass"word', "back\\slash"])
+def test_a_secret_is_blanked_in_the_form_json_gives_it(secret: str) -> None:
+    lines = Lines(secrets=[secret])
+    lines.logger.info("event", value=secret)
+    assert lines.events[0]["value"] == "[redacted]"
+
+
+# --- the event log
+
+
+def test_levels_below_the_configured_one_are_dropped() -> None:
+    lines = Lines(level="warning")
+    lines.logger.info("no")
+    lines.logger.warning("yes")
+    assert [event["event"] for event in lines.events] == ["yes"]
+
+
+def test_a_console_gets_lines_for_people() -> None:
+    lines = Lines(as_json=False)
+    lines.logger.warning("server down", server="a")
+    assert "server down" in lines.text
+    assert "server=a" in lines.text
+    assert "\x1b" not in lines.text  # no colours where nobody looks
+
+
+def test_what_json_does_not_know_is_written_as_text() -> None:
+    lines = Lines()
+    lines.logger.info("event", kind=Kind.FAILED, path=io.BytesIO)
+    assert lines.events[0]["path"] == "<class '_io.BytesIO'>"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@given(text=st.text())
+def test_any_text_can_be_logged(as_json: bool, text: str) -> None:
+    lines = Lines(as_json=as_json)
+    lines.logger.info("event", error=text)
+    assert lines.text.startswith("{") if as_json else "event" in lines.text
+
+
+@pytest.mark.parametrize(
+    "as_json",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.xfail(
+                strict=True, reason="product: orjson refuses lone surrogates, and so the line"
+            ),
+        ),
+    ],
+)
+def test_bytes_of_a_header_that_are_not_utf_8_can_be_logged(as_json: bool) -> None:
+    lines = Lines(as_json=as_json)
+    lines.logger.info("event", error=b"caf\xe9".decode(errors="surrogateescape"))
+    assert "caf" in lines.text
+
+
+def test_what_libraries_log_joins_the_event_log() -> None:
+    lines = Lines()
+    library = logging.Logger("some.library")
+    library.addHandler(LibraryLogs(lines.logger))
+    library.warning("it is %s", "so")
+    try:
+        raise RuntimeError("boom")
+    except RuntimeError:
+        library.exception("it broke")
+    warned, broke = lines.events
+    assert (warned["event"], warned["level"], warned["logger"]) == (
+        "it is so",
+        "warning",
+        "some.library",
+    )
+    assert "exc_info" not in warned
+    assert "RuntimeError: boom" in broke["exception"]

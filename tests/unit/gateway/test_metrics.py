@@ -1,0 +1,171 @@
+"""The gateway's own metrics: counted once, with labels from closed sets only."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.exchange import STAGES, Exchange
+from gateway.faults import Fault, Kind, Origin
+from gateway.observe.metrics import RequestMetrics, make_registry
+from routing.balancing.least_request import LeastRequest
+from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelVersion
+from routing.pool import Pool
+from routing.types import Server, State
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> RequestMetrics:
+    return RequestMetrics(registry)
+
+
+def settled(route: str = "infer", *, fault: Fault | None = None, **fields: Any) -> Exchange:
+    """A request of 3 s: 1 to receive, 2 to send."""
+    now = [0.0]
+    exchange = Exchange("r", "caller", route, lambda: now[0], 0.0, fault=fault)
+    for name, value in fields.items():
+        setattr(exchange, name, value)
+    for stage, passed_s in (("send", 1.0), ("settle", 2.0)):
+        now[0] += passed_s
+        exchange.enter(stage)
+    exchange.end()
+    return exchange
+
+
+def answered(**fields: Any) -> Exchange:
+    known = {"model": "m", "version": "1", "server": "a", "attempts": 1}
+    return settled(**{**known, **fields})
+
+
+def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], float]:
+    """The samples of one name: label values in the order of their names, to value."""
+    return {
+        tuple(sample.labels[label] for label in sorted(sample.labels)): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == f"triton_gateway_{name}"
+    }
+
+
+def labels(registry: CollectorRegistry) -> set[str]:
+    return {
+        value
+        for family in registry.collect()
+        for sample in family.samples
+        for value in sample.labels.values()
+    }
+
+
+def test_requests_are_counted_by_what_became_of_them(
+    registry: CollectorRegistry, metrics: RequestMetrics
+) -> None:
+    failed = Fault(Kind.FAILED, "x", origin=Origin.UPSTREAM)
+    for exchange in (answered(), answered(), answered(fault=failed), settled("live")):
+        metrics.observe(exchange)
+    assert samples(registry, "requests_total") == {
+        ("m", "ok", "infer", "1"): 2,
+        ("m", "failed", "infer", "1"): 1,
+        ("", "ok", "live", ""): 1,
+    }
+
+
+def test_an_inference_is_timed_by_model_and_by_stage(
+    registry: CollectorRegistry, metrics: RequestMetrics
+) -> None:
+    metrics.observe(answered(bytes_in=10, bytes_out=20))
+    metrics.observe(answered(bytes_in=1, bytes_out=2))
+    assert samples(registry, "request_duration_seconds_count") == {("m",): 2}
+    assert samples(registry, "request_duration_seconds_sum") == {("m",): 6.0}
+    assert samples(registry, "own_time_seconds_sum") == {(): 0.0}
+    stages = samples(registry, "stage_seconds_total")
+    assert set(stages) == {(stage,) for stage in STAGES}
+    assert (stages["receive",], stages["send",], stages["decode",]) == (2.0, 4.0, 0.0)
+    assert samples(registry, "body_bytes_total") == {("in",): 11, ("out",): 22}
+
+
+def test_attempts_are_counted_by_the_server_they_went_to(
+    registry: CollectorRegistry, metrics: RequestMetrics
+) -> None:
+    metrics.observe(answered(server="b", attempts=2, tried={"a"}))
+    metrics.observe(answered(server="b", tried={"b"}, detached=True))
+    assert samples(registry, "upstream_attempts_total") == {("a",): 1, ("b",): 2}
+    assert samples(registry, "detached_calls_total") == {("b",): 1}
+
+
+def test_what_did_not_resolve_is_only_counted(
+    registry: CollectorRegistry, metrics: RequestMetrics
+) -> None:
+    before = labels(registry)
+    metrics.observe(settled(fault=Fault(Kind.NOT_FOUND, "typed", origin=Origin.CLIENT)))
+    metrics.observe(settled("unknown", fault=Fault(Kind.NOT_FOUND, "x", origin=Origin.CLIENT)))
+    assert samples(registry, "requests_total") == {
+        ("", "not_found", "infer", ""): 1,
+        ("", "not_found", "unknown", ""): 1,
+    }
+    assert samples(registry, "request_duration_seconds_count") == {}
+    assert labels(registry) - before == {"", "not_found", "infer", "unknown"}
+
+
+class Fleet:
+    """A fleet of one server that is up and one that is not."""
+
+    def __init__(self) -> None:
+        self.table = FleetTable(["a", "b"], quorum=0.5, recently_ready_s=10.0)
+        ready, gone = ModelVersion("m", 1), ModelVersion("m", 2)
+        self.table.observe_ready("a", [ready], asked_s=0.0, now_s=0.0)
+        rows: Mapping[ModelVersion, ModelRow] = {gone: ModelRow(State.UNAVAILABLE, "why")}
+        self.table.observe_index("a", rows, [], now_s=0.0)
+        self.table.server_up("a", server_id="a", triton_version="2.58.0", now_s=0.0)
+
+    @property
+    def snapshot(self) -> FleetSnapshot:
+        return self.table.snapshot
+
+    def unreachable(self, server: str, reason: str) -> None:
+        raise AssertionError
+
+    def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def pool() -> Pool:
+    servers = [Server("a"), Server("b")]
+    return Pool(servers, balancer=LeastRequest(), random=lambda: 0.0, max_detached_calls=9)
+
+
+def test_the_fleet_is_read_when_somebody_scrapes(pool: Pool) -> None:
+    registry = make_registry(Fleet(), pool)
+    assert samples(registry, "server_up") == {("a",): 1, ("b",): 0}
+    assert samples(registry, "model_ready") == {("m", "a", "1"): 1, ("m", "a", "2"): 0}
+    lease = pool.pick(["a"], rows=5)
+    lease.detach()
+    assert samples(registry, "server_in_flight_calls") == {("a",): 1, ("b",): 0}
+    assert samples(registry, "server_in_flight_rows") == {("a",): 5, ("b",): 0}
+    assert samples(registry, "server_detached_calls") == {("a",): 1, ("b",): 0}
+    lease.release()
+    assert samples(registry, "server_in_flight_rows") == {("a",): 0, ("b",): 0}
+
+
+def test_the_page_can_be_parsed_and_tells_of_the_process_too(pool: Pool) -> None:
+    registry = make_registry(Fleet(), pool)
+    RequestMetrics(registry).observe(answered())
+    page = generate_latest(registry).decode()
+    names = {family.name for family in text_string_to_metric_families(page)}
+    assert {"triton_gateway_requests", "triton_gateway_server_up"} <= names
+    assert "process_resident_memory_bytes" in names
+
+
+def test_two_gateways_in_one_process_count_apart(pool: Pool) -> None:
+    one, other = make_registry(Fleet(), pool), make_registry(Fleet(), pool)
+    counting = RequestMetrics(one)
+    RequestMetrics(other)
+    counting.observe(answered())
+    assert samples(other, "requests_total") == {}

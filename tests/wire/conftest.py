@@ -1,0 +1,21 @@
+"""A scripted Triton, and a gateway in front of it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.fakes.triton import FakeTriton
+from tests.serving import Serving, fake_triton, serving
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeTriton]:
+    async with fake_triton() as server:
+        yield server
+
+
+@pytest.fixture
+async def gateway(fake: FakeTriton) -> AsyncIterator[Serving]:
+    async with serving({"a": fake}) as running:
+        yield running
+        assert running.tracebacks == []
