@@ -125,7 +125,7 @@ class Gateway:
         await asyncio.sleep(self.times.drain_delay_s)  # balancers in front take notice
         self.api.stop_accepting()
         left = await self._finish(self.times.grace_s)
-        await self.api.close(timeout_s=0.0 if left else _CHECK_INTERVAL_S)
+        await self.api.close(timeout_s=_CHECK_INTERVAL_S)
         await self.watcher.stop()
         await self.ops.stop()
         self.flush()

@@ -14,6 +14,7 @@ from pathlib import Path
 from config.listeners import ListenerTls
 from config.models import Config
 from config.servers import Server as ServerConfig
+from config.servers import ServerTls
 from gateway import __version__
 from gateway.codec.infer_request import InferDecoder
 from gateway.edge.api import Api
@@ -89,7 +90,9 @@ def build(
         clock=CLOCK,
     )
     return Gateway(
-        api=Listener(api, api_socket, limits=_http_limits(config), tls=_tls(config.api.tls)),
+        api=Listener(
+            api, api_socket, limits=_http_limits(config), tls=listener_tls(config.api.tls)
+        ),
         ops=OpsListener(
             ops_socket,
             registry=registry,
@@ -98,7 +101,7 @@ def build(
             channels=watcher,
             not_ready_reason=readiness.not_ready_reason,
             key=config.ops.key.reveal(environ) if config.ops.key else None,
-            tls=_tls(config.ops.tls),
+            tls=listener_tls(config.ops.tls),
         ),
         watcher=watcher,
         readiness=readiness,
@@ -212,7 +215,7 @@ def _upstream(config: Config, server: ServerConfig, environ: Environ) -> Upstrea
         reconnect_backoff_max_s=settings.reconnect_backoff_max_s,
         keepalive_interval_s=settings.keepalive_interval_s,
         max_reply_bytes=settings.max_reply_bytes,
-        tls=_upstream_tls(server),
+        tls=upstream_tls(server.tls),
     )
     return Upstream(
         name=server.name,
@@ -222,14 +225,15 @@ def _upstream(config: Config, server: ServerConfig, environ: Environ) -> Upstrea
     )
 
 
-def _upstream_tls(server: ServerConfig) -> TlsOptions | None:
-    if server.tls is None:
+def upstream_tls(tls: ServerTls | None) -> TlsOptions | None:
+    """Read the files of a server's TLS section."""
+    if tls is None:
         return None
     return TlsOptions(
-        root_pem=_read(server.tls.ca_file),
-        cert_pem=_read(server.tls.cert_file),
-        key_pem=_read(server.tls.key_file),
-        server_name=server.tls.server_name,
+        root_pem=_read(tls.ca_file),
+        cert_pem=_read(tls.cert_file),
+        key_pem=_read(tls.key_file),
+        server_name=tls.server_name,
     )
 
 
@@ -237,7 +241,8 @@ def _read(path: Path | None) -> bytes | None:
     return path.read_bytes() if path else None
 
 
-def _tls(tls: ListenerTls | None) -> ssl.SSLContext | None:
+def listener_tls(tls: ListenerTls | None) -> ssl.SSLContext | None:
+    """Build a listener's TLS context. Raises OSError (ssl.SSLError) for files of no use."""
     if tls is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -57,9 +57,7 @@ class Connection:
             await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
             name = "localhost" if tls else None
             limit = receive_buffer_bytes or READ_LIMIT_BYTES
-            streams = asyncio.open_connection(
-                sock=sock, ssl=tls, server_hostname=name, limit=limit
-            )
+            streams = asyncio.open_connection(sock=sock, ssl=tls, server_hostname=name, limit=limit)
             return cls(*await streams)
         except BaseException:
             sock.close()

@@ -1,4 +1,4 @@
-"""A gateway in the loop of the test, in front of scripted Tritons, with everything it logs at hand."""
+"""A gateway in the loop of the test, in front of scripted Tritons, with its log at hand."""
 
 import asyncio
 import contextlib
@@ -58,7 +58,8 @@ class Serving:
         return await clients.ask(self.port, data)
 
     async def infer(self, model: str = "echo", **headers: str) -> Reply:
-        return await self.ask(clients.infer(model, **headers))
+        """Send one inference request; underscores in names of headers become dashes."""
+        return await self.ask(clients.infer(model, None, **headers))
 
     async def ops(self, path: str, headers: dict[str, str] | None = None) -> Reply:
         return await clients.ask(self.ops_port, clients.request("GET", path, headers=headers))
@@ -83,6 +84,7 @@ class Serving:
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """Return what was logged so far, by the gateway and by libraries."""
+        self.gateway.flush()
         found = [json.loads(line) for line in self._log.getvalue().splitlines()]
         return [event for event in found if name in (None, event["event"])]
 

@@ -106,7 +106,7 @@ def _comment(text: str, first: str, others: str) -> list[str]:
 def _wanted_name(found: Discovery, *, alone: bool) -> str:
     host, port = split_address(found.target.grpc)
     for text in (found.diagnosis.server_id, host if alone else f"{host}-{port}"):
-        name = re.sub(r"[^a-z0-9._-]+", "-", text.lower())[:_LONGEST_NAME].strip("._-")
+        name = re.sub(r"[^a-z0-9._]+", "-", text.lower())[:_LONGEST_NAME].strip("._-")
         if name and text != _DEFAULT_ID:
             return name
     return f"server-{port}"

@@ -6,19 +6,17 @@ Decides how many run at once, and tells on standard error who is slow.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TypeVar
 
 import typer
 
 from config.models import Config
-from config.servers import Server, ServerTls
+from config.servers import Server
 from gateway.tasks import spawn, stop
-from gateway.upstream.channels import TlsOptions
 from gateway.upstream.diagnose import diagnose
 from gateway.upstream.findings import Diagnosis, Finding, Severity, Target
 from gateway.upstream.survey import survey
-from gateway.wiring import CLOCK
+from gateway.wiring import CLOCK, upstream_tls
 
 T = TypeVar("T")
 
@@ -93,20 +91,7 @@ def _target(server: Server, environ: Mapping[str, str]) -> Target:
         grpc=server.grpc,
         http=server.http,
         metrics=server.metrics,
-        tls=_tls(server.tls) if server.tls else None,
+        tls=upstream_tls(server.tls),
         metadata=tuple((name, key.reveal(environ)) for name, key in server.metadata.items()),
         expect=server.expect,
     )
-
-
-def _tls(tls: ServerTls) -> TlsOptions:
-    return TlsOptions(
-        root_pem=_read(tls.ca_file),
-        cert_pem=_read(tls.cert_file),
-        key_pem=_read(tls.key_file),
-        server_name=tls.server_name,
-    )
-
-
-def _read(path: Path | None) -> bytes | None:
-    return path.read_bytes() if path else None

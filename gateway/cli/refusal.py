@@ -1,6 +1,7 @@
 """How a command refuses: one clear line a problem on standard error, exit code 2."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -8,7 +9,8 @@ import typer
 
 from config.loader import load, missing_secrets
 from config.models import Config
-from config.tree import ConfigError
+from config.tree import ConfigError, Problem
+from gateway.wiring import listener_tls
 
 REFUSED = 2
 
@@ -21,11 +23,25 @@ def refuse(*lines: object) -> NoReturn:
 
 
 def load_or_refuse(path: Path) -> Config:
-    """Return the configuration whose secrets can all be found, or say everything wrong with it."""
+    """Return the configuration, with its secrets and certificates there, or say what is wrong."""
     try:
         config = load(path)
     except ConfigError as error:
         refuse(*error.problems)
-    if missing := missing_secrets(config, os.environ):
-        refuse(*missing)
+    if problems := [*missing_secrets(config, os.environ), *_unusable_certificates(config)]:
+        refuse(*problems)
     return config
+
+
+def _unusable_certificates(config: Config) -> Iterator[Problem]:
+    for section, tls in (("api", config.api.tls), ("ops", config.ops.tls)):
+        try:
+            listener_tls(tls)
+        except OSError as error:
+            nodes, rest = config.origin.root.find((section, "tls"))
+            reason = getattr(error, "reason", None) or error.strerror or error
+            yield nodes[-1].problem(
+                f"the certificate, its key or the authorities cannot be used: {reason}"
+                " - they must be PEM files that belong together",
+                rest,
+            )

@@ -12,7 +12,7 @@ from gateway.upstream.channels import TlsOptions
 from gateway.upstream.diagnose import DIAGNOSE_TIMEOUT_S, diagnose
 from gateway.upstream.findings import Diagnosis, Target, join_address, split_address
 from gateway.upstream.identify import Kind, Seen
-from gateway.upstream.neighbours import NEAREST_FIRST, first_triton, look_at, near, of_kind
+from gateway.upstream.neighbours import first_triton, look_at, near, of_kind
 
 # Where the gRPC port is likely to be, seen from the given one (8000 HTTP, 8001 gRPC, 8002 metrics).
 _FROM_HTTP = (1, 2, -1, -2)
@@ -48,16 +48,15 @@ async def _grpc(address: str, ports: Mapping[str, Seen], clock: Clock, timeout_s
     kind = ports[address].kind
     if kind is Kind.TLS:
         return Target(address, tls=TlsOptions())
-    if kind is Kind.HTTP2:
-        return Target(address)
-    order = {Kind.TRITON_HTTP: _FROM_HTTP, Kind.TRITON_METRICS: _FROM_METRICS}
-    likely = [at for at in near(address, order.get(kind, NEAREST_FIRST)) if at in ports]
+    # Near any other kind of port there may be a Triton that is not meant.
+    steps = {Kind.TRITON_HTTP: _FROM_HTTP, Kind.TRITON_METRICS: _FROM_METRICS}.get(kind, ())
+    likely = near(address, steps)
     plain = Target(address)
-    for kinds, like in (
+    for wanted, like in (
         (Kind.HTTP2, plain),
         (Kind.TLS, replace(plain, tls=TlsOptions())),
     ):
-        candidates = [at for at in likely if ports[at].kind is kinds]
+        candidates = [at for at in likely if ports[at].kind is wanted]
         found = await first_triton(candidates, like, clock=clock, timeout_s=timeout_s)
         if found is not None:
             return replace(like, grpc=found)

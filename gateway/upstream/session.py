@@ -5,7 +5,7 @@ Keeps account of the time left and of what the server restricts. Never used for 
 """
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -64,7 +64,7 @@ class Session:
         self,
         method: str,
         request: Message,
-        reply_type: Callable[[], Reply],
+        reply_type: type[Reply],
         *,
         share: float = 1.0,
         stranger: bool = False,
@@ -81,9 +81,7 @@ class Session:
                 self.restricted.setdefault(header, set()).add(method)
             raise
 
-    async def ask(
-        self, method: str, request: Message, reply_type: Callable[[], Reply]
-    ) -> Reply | None:
+    async def ask(self, method: str, request: Message, reply_type: type[Reply]) -> Reply | None:
         """Make a call whose failure means no more than "not known"."""
         try:
             return await self.call(method, request, reply_type)

@@ -264,6 +264,10 @@ class World:
         return all(self.held(name) == (0, 0, 0) for name in self.pool.loads)
 
 
+def body_of(answer: AnsweredInfer) -> bytes:
+    return b"".join(answer.parts)
+
+
 class Recorded(Exchange):
     """An exchange that remembers the order of its stages."""
 

@@ -21,6 +21,7 @@ from tests.pipeline.scripted import (
     UNREACHABLE,
     Step,
     World,
+    body_of,
 )
 
 
@@ -35,7 +36,7 @@ def world() -> World:
 async def test_a_request_is_answered_by_one_server(world: World) -> None:
     world.will(Step(after_s=0.25))
     answer = await world.ask()
-    assert json.loads(answer.body) == {
+    assert json.loads(body_of(answer)) == {
         "model_name": "m",
         "model_version": "1",
         "outputs": [{"name": "OUT", "datatype": "INT32", "shape": [2], "data": [1, 2]}],
@@ -69,7 +70,7 @@ async def test_bodies_may_be_packed_both_ways(world: World) -> None:
         gzip.compress(BODY), content_encoding="gzip", accept_encoding="deflate"
     )
     assert answer.encoding == "deflate"
-    assert json.loads(zlib.decompress(answer.body))["outputs"][0]["data"] == [1, 2]
+    assert json.loads(zlib.decompress(body_of(answer)))["outputs"][0]["data"] == [1, 2]
 
 
 async def test_a_body_that_unpacks_to_too_much_is_refused(world: World) -> None:
@@ -81,8 +82,8 @@ async def test_a_body_that_unpacks_to_too_much_is_refused(world: World) -> None:
 async def test_binary_outputs_come_with_the_length_of_the_json(world: World) -> None:
     body = BODY[:-1] + b',"parameters":{"binary_data_output":true}}'
     answer = await world.ask(body)
-    assert answer.header_length == len(answer.body) - 8
-    head, tail = answer.body[: answer.header_length], answer.body[answer.header_length :]
+    assert answer.header_length == len(body_of(answer)) - 8
+    head, tail = answer.parts
     assert json.loads(head)["outputs"][0]["parameters"] == {"binary_data_size": 8}
     assert tail == b"\1\0\0\0\2\0\0\0"
 

@@ -1,6 +1,7 @@
 """Every way to misconfigure a server is told apart, and named with what to change."""
 
 import asyncio
+import contextlib
 import datetime
 import socket
 import ssl
@@ -453,3 +454,29 @@ async def test_file_without_certificates_is_named(authority: Authority) -> None:
     tls = TlsOptions(root_pem=b"not a certificate")
     async with speaking_tls(authority.issue("server", server=True)) as fake:
         assert await code_of(fake.address, tls=tls) == "tls-files"
+
+
+async def test_alert_for_want_of_a_client_certificate(authority: Authority) -> None:
+    pair = authority.issue("server", server=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    context.load_verify_locations(authority.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.set_alpn_protocols(["h2"])
+    tls = TlsOptions(root_pem=authority.ca.read_bytes())
+    with socket.create_server((HOST, 0)) as listener:
+        serving = asyncio.get_running_loop().run_in_executor(None, shake_hands, listener, context)
+        finding = only(await look(f"{HOST}:{listener.getsockname()[1]}", tls=tls))
+        listener.shutdown(socket.SHUT_RDWR)
+        await serving
+    assert finding.code == "client-certificate"
+    assert "ALERT" in finding.message
+
+
+def shake_hands(listener: socket.socket, context: ssl.SSLContext) -> None:
+    """Serve TLS handshakes with OpenSSL, which (unlike asyncio and gRPC) sends its alerts."""
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                context.wrap_socket(connection, server_side=True).close()

@@ -75,19 +75,22 @@ async def test_without_any_server_the_gateway_says_come_back(fake: FakeTriton) -
 
 
 async def test_a_silent_server_is_taken_out_and_comes_back() -> None:
-    async with fake_triton() as a, fake_triton() as b:
-        async with serving({"a": a, "b": b}, fleet=QUICK | {"silent_probes": 3}) as gateway:
-            a.proxy.freeze()
-            asked = a.calls["ModelStatistics"]
-            await until(lambda: not gateway.up("a"))
-            assert (await gateway.fleet("a"))["reason"] == (
-                "no answer to its probes within the timeout"
-            )
-            assert a.calls["ModelStatistics"] - asked <= 1
-            assert {(await gateway.infer()).status for _ in range(5)} == {200}
-            a.proxy.thaw()
-            await until(lambda: gateway.up("a"))
-            assert len(gateway.events("server down")) == 1
+    async with (
+        fake_triton() as a,
+        fake_triton() as b,
+        serving({"a": a, "b": b}, fleet=QUICK | {"silent_probes": 3}) as gateway,
+    ):
+        a.proxy.freeze()
+        asked = a.calls["ModelStatistics"]
+        await until(lambda: not gateway.up("a"))
+        assert (await gateway.fleet("a"))["reason"] == (
+            "no answer to its probes within the timeout"
+        )
+        assert a.calls["ModelStatistics"] - asked <= 1
+        assert {(await gateway.infer()).status for _ in range(5)} == {200}
+        a.proxy.thaw()
+        await until(lambda: gateway.up("a"))
+        assert len(gateway.events("server down")) == 1
 
 
 async def test_one_unanswered_probe_is_forgiven(fake: FakeTriton) -> None:
@@ -179,9 +182,6 @@ async def test_a_server_that_restarts_is_used_again_soon(fake: FakeTriton, down_
         assert loop.time() - began_s < 2.5
 
 
-@pytest.mark.xfail(
-    strict=True, reason="product: calls go to channels that are still waiting to reconnect"
-)
 async def test_a_server_that_is_back_is_really_back(fake: FakeTriton) -> None:
     async with serving({"a": fake}, fleet={"statistics_interval_s": 0.1}) as gateway:
         await fake.kill()
@@ -220,12 +220,14 @@ async def test_a_restart_under_load_shows_only_what_was_in_flight() -> None:
 
 async def test_the_first_pass_knows_every_model_with_its_signature() -> None:
     batching = model_config("batching", max_batch_size=8)
-    async with FakeTriton(FakeModel(batching), FakeModel(model_config("plain"))) as fake:
-        async with serving({"a": fake}) as gateway:
-            models = gateway.watcher.snapshot.models
-            assert set(models) == {"batching", "plain"}
-            assert models["batching"].versions[1].spec.max_batch_size == 8
-            assert models["plain"].versions[1].spec.inputs[0].name == "IN"
+    async with (
+        FakeTriton(FakeModel(batching), FakeModel(model_config("plain"))) as fake,
+        serving({"a": fake}) as gateway,
+    ):
+        models = gateway.watcher.snapshot.models
+        assert set(models) == {"batching", "plain"}
+        assert models["batching"].versions[1].spec.max_batch_size == 8
+        assert models["plain"].versions[1].spec.inputs[0].name == "IN"
 
 
 async def test_models_come_and_go_with_the_probes(fake: FakeTriton) -> None:
@@ -277,16 +279,19 @@ async def test_the_fleet_view_tells_why_a_model_is_not_ready(fake: FakeTriton) -
 
 
 async def test_a_model_that_says_not_ready_is_out_until_a_probe_lists_it() -> None:
-    async with fake_triton() as a, fake_triton() as b:
-        async with serving({"a": a, "b": b}, fleet=SLOW) as gateway:
-            text = "Request for unknown model: 'echo' version 1 is not at ready state"
-            a.models["echo"].error = (Code.UNAVAILABLE, text)
-            probed = a.calls["ModelStatistics"]
-            while a.infer_started == 0:
-                assert (await gateway.infer()).status == 200
-            # It is asked again at once, not after a minute - and believed.
-            await a.until(lambda: a.calls["ModelStatistics"] > probed)
-            await until(lambda: ready(gateway) == ("a", "b"))
+    async with (
+        fake_triton() as a,
+        fake_triton() as b,
+        serving({"a": a, "b": b}, fleet=SLOW) as gateway,
+    ):
+        text = "Request for unknown model: 'echo' version 1 is not at ready state"
+        a.models["echo"].error = (Code.UNAVAILABLE, text)
+        probed = a.calls["ModelStatistics"]
+        while a.infer_started == 0:
+            assert (await gateway.infer()).status == 200
+        # It is asked again at once, not after a minute - and believed.
+        await a.until(lambda: a.calls["ModelStatistics"] > probed)
+        await until(lambda: ready(gateway) == ("a", "b"))
 
 
 # --- gentleness

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
 from config.loader import load_text
 from config.models import Config
+from gateway.cli import app
 from tests.fakes import ports
 from tests.fakes.model import FakeModel, model_config
 from tests.fakes.proxy import HOST
@@ -83,6 +85,16 @@ async def test_scheme_is_cut_off_with_a_note_and_one_server_is_listed_once(whole
     assert "belongs to" in result.err
 
 
+async def test_neighbour_of_a_port_where_nothing_listens_is_suggested_but_not_taken() -> None:
+    first = ports.free_ports(2)
+    fake = fake_triton()
+    fake.proxy.port = first + 1
+    async with fake:
+        result = await init(f"{HOST}:{first}")
+    assert (result.code, result.out) == (1, "")
+    assert f"write `grpc: {fake.address}`" in result.err
+
+
 async def test_names_are_made_legal_and_unique_and_the_default_id_is_not_expected() -> None:
     async with (
         fake_triton(server_id="triton") as one,
@@ -132,10 +144,10 @@ async def test_nothing_reached_is_exit_1_and_writes_no_configuration(tmp_path: P
         (("--from-prometheus", "x:9090"), "http://prometheus:9090"),
     ],
 )
-async def test_bad_arguments_are_refused(arguments: tuple[str, ...], text: str) -> None:
-    result = await init(*arguments)
-    assert (result.code, result.out) == (2, "")
-    assert text in result.err
+def test_bad_arguments_are_refused(arguments: tuple[str, ...], text: str) -> None:
+    result = CliRunner().invoke(app, ["init", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
 
 
 async def test_file_is_never_overwritten_unasked(whole: Whole, tmp_path: Path) -> None:

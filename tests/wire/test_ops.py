@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections import Counter
+from collections import defaultdict
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,10 +13,11 @@ from tests.fakes.triton import FakeTriton
 from tests.serving import Serving, environment, fake_triton, serving, until
 
 
-async def metrics(gateway: Serving) -> Counter[tuple[str, ...]]:
+async def metrics(gateway: Serving) -> dict[tuple[str, ...], float]:
     """The samples of the metrics page: name and label values, to value."""
+    gateway.gateway.flush()  # settled requests are counted a moment later
     page = (await gateway.ops("/metrics")).body.decode()
-    samples: Counter[tuple[str, ...]] = Counter()
+    samples: dict[tuple[str, ...], float] = defaultdict(float)
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
             values = [sample.labels[name] for name in sorted(sample.labels)]
@@ -111,7 +112,7 @@ async def test_while_it_drains_it_serves_and_says_so(fake: FakeTriton) -> None:
     connection = await Connection.open(gateway.port)
     assert (await connection.ask(infer())).headers.get("connection") != "close"
     stopping = asyncio.get_running_loop().create_task(running.__aexit__(None, None, None))
-    await until(lambda: gateway.gateway.readiness.draining())
+    await until(gateway.gateway.readiness.draining)
     reply = await gateway.ops("/readyz")
     assert (reply.status, reply.json) == (503, {"ready": False, "reason": "shutting down"})
     assert (await gateway.ask(request("GET", "/v2/health/ready"))).status == 400
@@ -147,9 +148,12 @@ async def test_the_fleet_view_needs_the_key(fake: FakeTriton) -> None:
 
 
 async def test_the_fleet_view_tells_of_every_server_and_model() -> None:
-    async with fake_triton("echo", "only-a") as a, fake_triton("echo", version="2.51.0") as b:
-        async with serving({"a": a, "b": b}) as gateway:
-            view = (await gateway.ops("/fleet")).json
+    async with (
+        fake_triton("echo", "only-a") as a,
+        fake_triton("echo", version="2.51.0") as b,
+        serving({"a": a, "b": b}) as gateway,
+    ):
+        view = (await gateway.ops("/fleet")).json
     assert [(row["name"], row["triton_version"]) for row in view["servers"]] == [
         ("a", "2.58.0"),
         ("b", "2.51.0"),

@@ -31,8 +31,8 @@ async def started(gateway: GatewayProcess) -> GatewayProcess:
     return gateway
 
 
-async def exit_code(gateway: GatewayProcess) -> int:
-    return await asyncio.to_thread(gateway.wait, EXIT_TIMEOUT_S)
+async def exit_code(gateway: GatewayProcess, timeout_s: float = EXIT_TIMEOUT_S) -> int:
+    return await asyncio.to_thread(gateway.wait, timeout_s)
 
 
 @pytest.fixture
@@ -96,18 +96,17 @@ async def test_idle_connections_do_not_hold_it_up(running: GatewayProcess) -> No
 async def test_the_grace_ends_what_does_not(fake: FakeTriton, tmp_path: Path) -> None:
     gateway = process(fake, tmp_path, shutdown={"grace_s": 0.3})
     try:
-        await started(gateway)
+        connection = await Connection.open((await started(gateway)).api_port)
         fake.models["echo"].hang()
-        connection = await Connection.open(gateway.api_port)
         connection.send(infer())
         await fake.until(lambda: fake.infer_started == 1)
         gateway.signal(signal.SIGTERM)
-        assert await exit_code(gateway) == 0
+        assert await exit_code(gateway, 3.0) == 0
         assert gateway.events()[-1]["left_behind"] > 0
         assert await connection.ended()
-        connection.close()
     finally:
         await asyncio.to_thread(gateway.stop)
+        connection.close()
 
 
 async def test_an_old_server_is_left_behind_without_a_cancellation(tmp_path: Path) -> None:
@@ -236,9 +235,7 @@ def taken_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("section", ["api", "ops"])
-def test_a_taken_port_is_refused_in_one_line(
-    tmp_path: Path, taken_port: int, section: str
-) -> None:
+def test_a_taken_port_is_refused_in_one_line(tmp_path: Path, taken_port: int, section: str) -> None:
     config = configuration({"a": "127.0.0.1:9"})
     config[section] |= {"host": "127.0.0.1", "port": taken_port}
     code, lines = run("serve", "--config", str(write(tmp_path, yaml.safe_dump(config))))

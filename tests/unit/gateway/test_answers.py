@@ -18,7 +18,7 @@ def test_every_kind_has_a_status() -> None:
 
 def test_an_error_has_tritons_shape() -> None:
     answer = fault_answer(Fault(Kind.NOT_READY, "later", origin=Origin.GATEWAY, retry_after_s=1))
-    assert (answer.status, json.loads(answer.body)) == (503, {"error": "later"})
+    assert (answer.status, json.loads(answer.parts[0])) == (503, {"error": "later"})
     assert answer.headers == {"Content-Type": "application/json", "Retry-After": "1"}
 
 
@@ -45,7 +45,8 @@ def test_bytes_that_are_not_utf_8_are_made_printable() -> None:
 
 def test_a_json_answer_is_typed_without_a_charset() -> None:
     answer = json_answer({"a": 1}, status=201)
-    assert answer == Answer(201, b'{"a":1}', {"Content-Type": "application/json"})
+    assert answer == Answer(201, (b'{"a":1}',), {"Content-Type": "application/json"})
+    assert answer.length == 7
 
 
 @pytest.mark.parametrize(

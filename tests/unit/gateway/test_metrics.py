@@ -17,13 +17,15 @@ from routing.types import Server, State
 
 
 @pytest.fixture
-def registry() -> CollectorRegistry:
-    return CollectorRegistry()
+def metrics() -> RequestMetrics:
+    return RequestMetrics()
 
 
 @pytest.fixture
-def metrics(registry: CollectorRegistry) -> RequestMetrics:
-    return RequestMetrics(registry)
+def registry(metrics: RequestMetrics) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return registry
 
 
 def settled(route: str = "infer", *, fault: Fault | None = None, **fields: Any) -> Exchange:
@@ -142,7 +144,7 @@ def pool() -> Pool:
 
 
 def test_the_fleet_is_read_when_somebody_scrapes(pool: Pool) -> None:
-    registry = make_registry(Fleet(), pool)
+    registry = make_registry(RequestMetrics(), Fleet(), pool)
     assert samples(registry, "server_up") == {("a",): 1, ("b",): 0}
     assert samples(registry, "model_ready") == {("m", "a", "1"): 1, ("m", "a", "2"): 0}
     lease = pool.pick(["a"], rows=5)
@@ -155,8 +157,9 @@ def test_the_fleet_is_read_when_somebody_scrapes(pool: Pool) -> None:
 
 
 def test_the_page_can_be_parsed_and_tells_of_the_process_too(pool: Pool) -> None:
-    registry = make_registry(Fleet(), pool)
-    RequestMetrics(registry).observe(answered())
+    requests = RequestMetrics()
+    registry = make_registry(requests, Fleet(), pool)
+    requests.observe(answered())
     page = generate_latest(registry).decode()
     names = {family.name for family in text_string_to_metric_families(page)}
     assert {"triton_gateway_requests", "triton_gateway_server_up"} <= names
@@ -164,8 +167,9 @@ def test_the_page_can_be_parsed_and_tells_of_the_process_too(pool: Pool) -> None
 
 
 def test_two_gateways_in_one_process_count_apart(pool: Pool) -> None:
-    one, other = make_registry(Fleet(), pool), make_registry(Fleet(), pool)
-    counting = RequestMetrics(one)
-    RequestMetrics(other)
+    counting = RequestMetrics()
+    one = make_registry(counting, Fleet(), pool)
+    other = make_registry(RequestMetrics(), Fleet(), pool)
     counting.observe(answered())
+    assert len(samples(one, "requests_total")) == 1
     assert samples(other, "requests_total") == {}

@@ -35,7 +35,13 @@ def test_a_missing_id_is_made_and_differs_each_time() -> None:
 
 @pytest.mark.parametrize(
     ("text", "allowed_s"),
-    [("1", 0.001), ("250", 0.25), ("60000", 60.0), ("000250", 0.25), (str(10**12), 1e9)],
+    [
+        ("1", 0.001),
+        ("250", 0.25),
+        ("60000", 60.0),
+        ("000250", 0.25),
+        (str(10**12 - 1), 999_999_999.999),
+    ],
 )
 def test_a_timeout_is_in_milliseconds(text: str, allowed_s: float) -> None:
     assert timeout_s(request(**{TIMEOUT: text})) == allowed_s
@@ -48,7 +54,7 @@ def test_no_timeout_is_no_timeout() -> None:
 BAD = ["", "0", "000", "-1", "+1", "1.5", "1e3", " 5", "5 ", "5s", "soon", "٣", "1_000", "0x10"]
 
 
-@pytest.mark.parametrize("text", [*BAD, str(10**12 + 1), "9" * 30])
+@pytest.mark.parametrize("text", [*BAD, str(10**12), "9" * 30])
 def test_a_bad_timeout_is_refused(text: str) -> None:
     with pytest.raises(Fault) as caught:
         timeout_s(request(**{TIMEOUT: text}))
@@ -58,13 +64,9 @@ def test_a_bad_timeout_is_refused(text: str) -> None:
     )
 
 
-LONG = pytest.mark.xfail(strict=True, reason="product: only the first 20 digits are judged")
-
-
 @pytest.mark.parametrize(
     "zeros_and_nines", [(10, 30), (19, 400), (19, 5000)], ids=["huge", "overflow", "too long"]
 )
-@LONG
 def test_a_long_timeout_is_judged_as_a_whole(zeros_and_nines: tuple[int, int]) -> None:
     zeros, nines = zeros_and_nines
     with pytest.raises(Fault):

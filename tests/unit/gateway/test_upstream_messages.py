@@ -1,5 +1,6 @@
 """Calls become exactly the messages Triton reads, replies exactly what it wrote."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -7,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
-from gateway.codec.types import InferCall, InputTensor, OutputRequest, OutputTensor, Scalar
-from gateway.faults import Fault, Kind
+from gateway.codec.types import (
+    InferCall,
+    InferReply,
+    InputTensor,
+    OutputRequest,
+    OutputTensor,
+    Scalar,
+)
+from gateway.faults import Fault, Kind, Origin
 from gateway.upstream.messages import decode_reply, encode_call, read_parameters
 
 UINT64 = st.integers(0, 2**64 - 1)
@@ -24,6 +32,10 @@ def sent(**fields: Any) -> Any:
 
 def parameter(name: str, value: Scalar) -> Any:
     return sent(parameters={name: value}).parameters[name]
+
+
+def replied(response: Any) -> InferReply:
+    return decode_reply(response.SerializeToString())
 
 
 def test_names_version_and_id_arrive() -> None:
@@ -142,7 +154,7 @@ def test_what_protobuf_cannot_carry_is_refused(fields: dict[str, Any]) -> None:
 
 def test_a_reply_keeps_the_order_of_its_outputs() -> None:
     kind = pb.ModelInferResponse.InferOutputTensor
-    reply = decode_reply(
+    reply = replied(
         pb.ModelInferResponse(
             model_name="m",
             model_version="3",
@@ -171,7 +183,7 @@ def test_the_parameters_of_a_reply_are_plain_values() -> None:
     response.parameters["share"].double_param = 0.5
     response.parameters["text"].string_param = "t"
     response.parameters["unset"].SetInParent()
-    assert decode_reply(response).parameters == {
+    assert replied(response).parameters == {
         "flag": True,
         "count": -5,
         "large": 2**64 - 1,
@@ -179,3 +191,15 @@ def test_the_parameters_of_a_reply_are_plain_values() -> None:
         "text": "t",
         "unset": "",
     }
+
+
+def test_what_is_no_reply_is_a_broken_answer() -> None:
+    with pytest.raises(Fault) as caught:
+        decode_reply(b"\xff\xff\xff\xff")
+    assert (caught.value.kind, caught.value.origin) == (Kind.BROKEN, Origin.UPSTREAM)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_reply_or_a_fault(message: bytes) -> None:
+    with contextlib.suppress(Fault):
+        decode_reply(message)
