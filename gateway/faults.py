@@ -76,6 +76,11 @@ class Fault(Exception):
             f"replay={self.replay.value})"
         )
 
+    def without_frames(self) -> Self:
+        """Drop the frames the fault came through, to keep it without what they hold (bodies)."""
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
+
     @classmethod
     def invalid(cls, message: str) -> Self:
         """Build the fault of a request the gateway itself can judge malformed."""

@@ -126,13 +126,13 @@ class Pipeline:
             try:
                 return await self._attempt(exchange, call, lease)
             except Fault as fault:
-                failed = fault
                 exchange.tried.add(lease.server)
                 self._report(lease.server, route, fault)
                 if call.is_sequence() or not self._retry.allows(
                     fault.replay, attempts=exchange.attempts, remaining_s=exchange.remaining_s()
                 ):
                     raise
+                failed = fault.without_frames()
 
     def _pick(
         self, exchange: Exchange, route: VersionRoute, call: InferCall, failed: Fault | None

@@ -70,7 +70,7 @@ class Api:
         try:
             return await self._dispatch(exchange, request)
         except Fault as fault:
-            exchange.fault = _without_frames(fault)
+            exchange.fault = fault.without_frames()
         except Exception as error:
             _log.exception("request %s failed inside the gateway", exchange.request_id)
             exchange.fault = Fault(
@@ -115,12 +115,6 @@ class Api:
             exchange.status = fault_answer(exchange.fault).status
         exchange.end()
         self._observer.observe(exchange)
-
-
-def _without_frames(fault: Fault) -> Fault:
-    # They hold the body and the exchange, which holds the fault: a cycle with a large body in it.
-    fault.__traceback__ = fault.__context__ = fault.__cause__ = None
-    return fault
 
 
 def _received(request: web.BaseRequest, route: Route, body: bytes) -> ReceivedInfer:

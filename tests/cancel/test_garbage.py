@@ -119,9 +119,6 @@ async def test_a_request_leaves_no_body_behind_that(
     assert large_parts(garbage) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="product: _send's `failed` -> traceback -> frame of _send -> `failed`"
-)
 async def test_a_second_attempt_leaves_no_body_behind() -> None:
     async with fake_triton() as a, fake_triton() as b:
         a.models["echo"].error = (grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size")

@@ -289,7 +289,6 @@ async def test_malformed_http_is_a_400_that_closes(
     assert triton.infer_started == 0
 
 
-@pytest.mark.xfail(strict=True, reason="product: these answers name aiohttp and its version")
 async def test_malformed_http_is_answered_in_the_name_of_the_gateway(gateway: InnerGateway) -> None:
     def hold(connection: Connection) -> list[str]:
         assert connection.ask(GOOD).headers["server"] == "triton-gateway"
