@@ -45,7 +45,3 @@ def _options(
 ) -> None:
     pass
 
-
-def main() -> None:
-    """Run the command line."""
-    app()

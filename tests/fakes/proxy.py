@@ -11,6 +11,7 @@ import struct
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 65536
+ACCEPT_STEPS = 3  # of the loop, until an accepted connection is handed over
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
 
 
@@ -37,7 +38,7 @@ class TcpProxy:
         self._target_port = target_port
         self._flowing.set()
         self._leave_port()
-        self._listener = await asyncio.start_server(self._serve, HOST, self.port)
+        self._listener = await asyncio.start_server(self._accept, HOST, self.port)
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -46,10 +47,14 @@ class TcpProxy:
             self._listener.close()
             self._listener = None
             self._keep_port()
+            for _ in range(ACCEPT_STEPS):
+                await asyncio.sleep(0)
         self.cut_all()
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # for the sockets to be closed
 
     async def close(self) -> None:
         """Stop and give the port back."""
@@ -88,18 +93,16 @@ class TcpProxy:
             self._placeholder.close()
             self._placeholder = None
 
-    async def _serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _accept(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         self.accepted += 1
-        try:
-            await self._forward(reader, client)
-        except asyncio.CancelledError:
-            pass  # by `stop`; asyncio's streams would report it as an error
-        finally:
+        task = asyncio.get_running_loop().create_task(self._forward(reader, client))
+        self._tasks.add(task)
+
+        def ended(_: object) -> None:
+            self._tasks.discard(task)
             client.close()
+
+        task.add_done_callback(ended)
 
     async def _forward(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         try:
