@@ -174,7 +174,8 @@ async def test_the_calls_of_others_go_on(gateway: Serving, fake: FakeTriton, lea
 async def test_a_deadline_that_expires(gateway: Serving, fake: FakeTriton) -> None:
     fake.models["echo"].hang()
     reply = await gateway.infer(X_Request_Timeout_Ms="100")
-    assert (reply.status, reply.error) == (504, "the deadline of the request has passed")
+    assert reply.status == 504
+    assert "deadline" in reply.error.lower()
     if fake.version == SAFE:
         await fake.until(lambda: fake.infer_cancelled == 1)
     else:

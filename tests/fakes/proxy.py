@@ -44,11 +44,10 @@ class TcpProxy:
     async def stop(self) -> None:
         """Reset every connection and refuse new ones, until `start`."""
         if self._listener is not None:
+            await self._finish_accepting(self._listener)
             self._listener.close()
             self._listener = None
             self._keep_port()
-            for _ in range(ACCEPT_STEPS):
-                await asyncio.sleep(0)
         self.cut_all()
         tasks = list(self._tasks)
         for task in tasks:
@@ -83,6 +82,12 @@ class TcpProxy:
         for source_port in list(self._clients):
             self.cut(source_port)
 
+    async def _finish_accepting(self, listener: asyncio.Server) -> None:
+        # asyncio (3.11) forgets a connection whose listener closes while it is being accepted.
+        asyncio.get_running_loop().remove_reader(listener.sockets[0].fileno())
+        for _ in range(ACCEPT_STEPS):
+            await asyncio.sleep(0)
+
     def _keep_port(self) -> None:
         self._placeholder = socket.socket()  # bound but not listening: connections are refused
         self._placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -100,7 +105,10 @@ class TcpProxy:
 
         def ended(_: object) -> None:
             self._tasks.discard(task)
-            client.close()
+            if task.cancelled():  # by `stop`, which does not wait for anything to be sent
+                client.transport.abort()
+            else:
+                client.close()
 
         task.add_done_callback(ended)
 
@@ -115,7 +123,7 @@ class TcpProxy:
             await asyncio.gather(self._pump(reader, target), self._pump(answers, client))
         finally:
             self._clients.pop(source_port, None)
-            target.close()
+            target.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

@@ -256,7 +256,8 @@ async def test_a_client_may_say_how_long_it_waits(gateway: Serving, fake: FakeTr
     began_s = loop.time()
     reply = await gateway.infer(X_Request_Timeout_Ms="150")
     assert 0.15 <= loop.time() - began_s < 2
-    assert (reply.status, reply.error) == (504, "the deadline of the request has passed")
+    assert reply.status == 504
+    assert "deadline" in reply.error.lower()
     fake.models["echo"].delay_s = 0.0
     assert (await gateway.infer(X_Request_Timeout_Ms="5000")).status == 200
 
