@@ -44,4 +44,3 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
