@@ -60,6 +60,8 @@ $(VENV)/.venv:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.venv pyproject.toml requirements.lock
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info >= (3, 13))' \
+		|| { echo "The tritonserver of the demo needs Python 3.11 or 3.12: make clean, then make demo PYTHON=python3.12"; exit 1; }
 	@echo "Installing the gateway, a tritonserver and onnxruntime (once, about a minute) ..."
 	@$(INSTALL) -e '.[demo]'
 	@touch $@

@@ -165,5 +165,7 @@ Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 SecondsOrZero = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 MessageBytes = Annotated[int, Field(ge=1, le=MAX_MESSAGE_BYTES)]
 ListenPort = Annotated[int, Field(ge=0, le=MAX_PORT)]
+Capacity = Annotated[float, Field(gt=0)]
+"""A share of the work relative to other servers, without unit."""
 Channels = Annotated[int, Field(ge=1, le=64)]
 Auto = Annotated[Literal["auto", True, False], BeforeValidator(_no_number)]

@@ -11,7 +11,18 @@ from pydantic import AfterValidator, Field, PrivateAttr, Strict
 
 from config.fields import ModelName, Section, Source
 from config.listeners import Api, Ops
-from config.policies import Deadlines, Fleet, Logging, ModelPolicy, Request, Shutdown
+from config.policies import (
+    Balancing,
+    Breaker,
+    Deadlines,
+    Fleet,
+    Logging,
+    ModelPolicy,
+    Request,
+    Retries,
+    Shutdown,
+    Steering,
+)
 from config.servers import Server, Upstream
 from config.tree import Origin
 
@@ -47,8 +58,16 @@ class Config(Section):
     """How long a request may take."""
     fleet: Fleet = Field(default_factory=Fleet)
     """How the gateway learns what each server holds and whether it answers."""
+    balancing: Balancing = Field(default_factory=Balancing)
+    """How a request finds its server among those that have the model ready."""
+    breaker: Breaker = Field(default_factory=Breaker)
+    """When a server that answers badly gets no more requests, and how it comes back."""
+    retries: Retries = Field(default_factory=Retries)
+    """When a failed request is sent to another server."""
     models: Mapping[ModelName, ModelPolicy] = Field(default_factory=dict)
     """What is special about single models, by name. Models that are not listed are served too."""
+    steering: Steering = Field(default_factory=Steering)
+    """What operators decide by hand while the gateway runs: cordoned servers, blocked models."""
     request: Request = Field(default_factory=Request)
     """How request bodies are read."""
     logging: Logging = Field(default_factory=Logging)

@@ -1,13 +1,26 @@
-"""How requests are treated: deadlines, models, the watch over the fleet, logs and shutdown.
+"""How requests are treated: deadlines, the watch over the fleet, the choice of a server, models.
 
-Decides what may be said about these. Carries none of it out.
+Also what is logged and how the gateway stops. Decides what may be said about these. Carries none
+of it out.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from config.fields import Auto, Seconds, SecondsOrZero, Section
+from config.fields import (
+    Auto,
+    Capacity,
+    FileName,
+    Seconds,
+    SecondsOrZero,
+    Section,
+    ServerName,
+    Text,
+)
+
+Policy = Literal["least_request", "peak_ewma", "round_robin"]
 
 
 class Deadlines(Section):
@@ -47,6 +60,74 @@ class Fleet(Section):
     503 (come back later), after it 404. Five minutes cover a restart with large models."""
 
 
+class Balancing(Section):
+    """How a request finds its server among those that have the model ready."""
+
+    policy: Policy = "least_request"
+    """`least_request`, the default, takes of two random servers the one with less work for its
+    capacity and needs no history. `peak_ewma` also weighs how slowly they answered of late, for
+    servers of unlike speed. `round_robin` takes all in turn, by capacity, whatever their work."""
+    zone: Text | None = None
+    """The gateway's own zone, as in `servers[].zone`. Servers there are preferred; others help
+    when much of the zone's capacity is out or its servers are far busier. Unset, zones make no
+    difference."""
+    slow_start_s: SecondsOrZero = 30.0
+    """Time over which a server grows from a tenth to its full share after it became ready for a
+    version or healthy again, in seconds. Half a minute, because first requests are often slow.
+    0 gives the full share at once."""
+
+
+class Breaker(Section):
+    """When a server that answers badly gets no more requests, and how it comes back."""
+
+    consecutive_failures: int = Field(5, ge=1)
+    """Failures in a row after which a server is left out: for the version that failed, or for all
+    of them when its connection did. Five forgive a bad moment."""
+    min_success_rate: float = Field(0.8, gt=0, le=1)
+    """Share of successes over about 30 s, above 0 and up to 1, below which a server is left out
+    too. A request that ran into a deadline its caller did not choose is half a failure. 0.8
+    forgives a model that fails on some inputs."""
+    min_requests: int = Field(20, ge=1)
+    """Requests within those 30 s before the success rate counts. Twenty, so that it is no
+    chance."""
+    open_min_s: Seconds = 5.0
+    """Time a server is left out the first time, in seconds; each further time doubles it. Up to
+    half is taken off at random, so that gateways do not return together. Then single requests try
+    the server, and three successes bring it back. Short, since most faults are."""
+    open_max_s: Seconds = 120.0
+    """Bound of the doubling, in seconds. Two minutes spare a broken server and still find a
+    repaired one soon."""
+    max_ejected_share: float = Field(0.5, ge=0, le=1)
+    """Share of the servers that may be left out together, 0 to 1. One always may, the last one
+    never. Half, because what most servers fail at is the model's fault, not theirs."""
+
+
+class Retries(Section):
+    """When a failed request is sent to another server."""
+
+    max_attempts: int = Field(3, ge=1, le=10)
+    """Attempts for one request, the first included. What is known not to have run is sent again
+    until they are used up; what may have run at most once more, and only if the model allows it
+    (`models.*.idempotent`). Three get past two bad servers; 1 means no retries."""
+    budget: float = Field(0.1, ge=0, le=1)
+    """Retries of what may have run, as a share of the model's requests over about 10 s, 0 to 1. A
+    tenth, so that a failing fleet is not hit twice as hard."""
+    min_per_s: float = Field(1.0, ge=0)
+    """Such retries a second that each model has besides. One, so that a model with few requests
+    has any."""
+
+
+class Hedging(Section):
+    """A second request to another server when the first one is slow; the first answer counts."""
+
+    after_s: Seconds
+    """Time the first server has before a second one is asked, in seconds, at most the model's
+    deadline. What 95 to 99 of 100 answers need is a good value."""
+    max_share: float = Field(0.02, gt=0, le=0.5)
+    """Second requests as a share of the model's requests, above 0 and up to 0.5. Small, so that
+    a slow fleet does not get twice the work."""
+
+
 class ModelPolicy(Section):
     """What is special about one model."""
 
@@ -57,9 +138,34 @@ class ModelPolicy(Section):
     """Version used when a request names none. Unset, the highest one that is ready on enough
     servers (`fleet.default_version_quorum`)."""
     idempotent: Auto = "auto"
-    """Whether a request that may have run can run once more on another server. `auto`, the
-    default: yes for unary, stateless models. `false` for models with side effects, `true` for
-    those known to have none."""
+    """Whether a request that may have run can run once more on another server. `auto`, the default,
+    and `true`: yes, unless it belongs to a sequence. `false`: never, for models with side
+    effects."""
+    policy: Policy | None = None
+    """How a server is chosen for this model. Unset, `balancing.policy` counts."""
+    capacity: Mapping[ServerName, Capacity] = Field(
+        default_factory=dict, json_schema_extra={"additionalProperties": False}
+    )
+    """Capacity of single servers for this model: server name to share, above 0. Empty by default:
+    `servers[].capacity` counts for all that are not listed."""
+    pool: Text | None = None
+    """Serve the model from the servers of this pool only (`servers[].pool`). Unset, from all
+    servers."""
+    compatible: bool = False
+    """Use servers as well that report another signature (inputs, outputs, batching) for a version
+    than most do. Off by default: what differs is likely another model of the same name."""
+    hedging: Hedging | None = None
+    """Ask a second server when the first is slow. Unset, only one is asked. Never done where the
+    slow call could not be cancelled safely (`servers[].cancel_upstream`), nor for requests that
+    need the state of one server; refused with `idempotent: false`."""
+
+
+class Steering(Section):
+    """What operators decide by hand while the gateway runs: cordoned servers, blocked models."""
+
+    state_file: FileName | None = None
+    """File that keeps these decisions over a restart. It is written by the gateway, so its folder
+    must exist and be writable. Unset, they are forgotten at a restart."""
 
 
 class Request(Section):

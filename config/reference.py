@@ -48,6 +48,7 @@ Everything below has a default that is right for most. Files to start from are i
   `zone: "7"`, not `zone: 7`. Whole numbers may stand where a number is due.
 - An unknown key, a key written twice or a key with nothing behind it is refused. To get a default,
   leave the key out. Anchors, aliases and `<<` work.
+- Text that holds any of `* ? ! & [ ] { }` is best put in quotes: `serve: ["*-large", "v?"]`.
 - Names ending in `_s` are seconds, in `_bytes` bytes.
 - A file name is a path; a relative one counts from the folder of the configuration file.
 - A secret is never written down: `{env: NAME}` takes it from the environment, `{file: PATH}` reads
@@ -59,7 +60,6 @@ _NAMES = {
     "integer": "whole number",
     "number": "number",
     "boolean": "`true`, `false`",
-    "object": "mapping of name to secret",
 }
 _BOUNDS = (
     ("minimum", "≥"),
@@ -132,14 +132,24 @@ def _default(field: FieldInfo) -> str:
 
 def _type(schema: dict[str, Any]) -> str:
     """Say a JSON Schema type in an operator's words, with its bounds."""
-    options = schema.get("anyOf", [schema])
-    if options[0].get("$ref"):
-        return "secret" if options[0]["$ref"].endswith("/Secret") else "mapping"
-    if "enum" in options[0]:
-        return ", ".join(f"`{word}`" for word in words(options[0]["enum"]))
-    bounds = [f"{sign} {options[0][name]:,}" for name, sign in _BOUNDS if name in options[0]]
-    name = _NAMES[options[0].get("format", options[0]["type"])]
-    return ", ".join([name, *bounds])
+    option = schema.get("anyOf", [schema])[0]
+    if option.get("$ref"):
+        return "secret" if option["$ref"].endswith("/Secret") else "mapping"
+    if "enum" in option:
+        return ", ".join(f"`{word}`" for word in words(option["enum"]))
+    if option["type"] == "array":
+        return f"list of {_type(option['items'])}"
+    if option["type"] == "object":
+        return f"mapping of name to {_type(_values(option))}"
+    bounds = [f"{sign} {option[name]:,}" for name, sign in _BOUNDS if name in option]
+    return ", ".join([_NAMES[option.get("format", option["type"])], *bounds])
+
+
+def _values(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a mapping's values; it stands with their names when these are bound."""
+    schema: dict[str, Any]
+    (schema,) = mapping.get("patternProperties", {"": mapping["additionalProperties"]}).values()
+    return schema
 
 
 if __name__ == "__main__":

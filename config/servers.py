@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
 from config.fields import (
     MAX_MESSAGE_BYTES,
     MAX_SECONDS,
     Address,
+    Capacity,
     Channels,
     FileName,
     Host,
@@ -26,6 +27,8 @@ from config.secrets import Secret
 
 # Headers that gRPC writes itself (gRPC over HTTP/2, "Call-Definition").
 _OWN_HEADERS = frozenset({"te", "content-type", "user-agent", "host"})
+# One whole `[...]` as `fnmatch` reads it: a `]` that comes first stands for itself.
+_CLASS = re.compile(r"\[!?+\]?+[^\]]*\]")
 
 
 def _check_metadata_name(name: str) -> str:
@@ -38,15 +41,44 @@ def _check_metadata_name(name: str) -> str:
     return name
 
 
+def _check_pattern(pattern: str) -> str:
+    if "/" in pattern or "\0" in pattern:
+        raise ValueError(f"{pattern!r} fits no model - write the model's name without a slash")
+    if pattern.startswith("!"):
+        raise ValueError(f"{pattern!r} - a pattern cannot exclude: list what the server is for")
+    if "[" in _CLASS.sub("", pattern):
+        raise ValueError(f"{pattern!r} - close the bracket: [...]")
+    return pattern
+
+
+def _check_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    # Pydantic's own minimum also complains when there are patterns and none of them is valid.
+    if not patterns:
+        raise ValueError("the list is empty - write a pattern, or leave the key out for all models")
+    return patterns
+
+
 MetadataName = Annotated[str, AfterValidator(_check_metadata_name)]
+Pattern = Annotated[
+    Text,
+    AfterValidator(_check_pattern),
+    WithJsonSchema({"type": "string", "pattern": "^[^/!][^/]*$"}),
+]
+# YAML has lists, the configuration tuples: that step alone is lax.
+Patterns = Annotated[
+    tuple[Pattern, ...],
+    Strict(False),
+    AfterValidator(_check_patterns),
+    Field(json_schema_extra={"minItems": 1}),
+]
 
 
 class ServerTls(Section):
-    """TLS towards a server. `tls: {}` alone trusts the system's certificate authorities."""
+    """TLS towards a server. `tls: {}` alone trusts the public authorities."""
 
     ca_file: FileName | None = None
-    """PEM file of the authorities the server's certificate is checked against. By default the
-    system's, which suits servers with a public certificate."""
+    """PEM file of the authorities the server's certificate is checked against. By default those the
+    gRPC library brings along, which suits servers with a public certificate."""
     cert_file: FileName | None = None
     """PEM file of the certificate (chain) shown to the server (mutual TLS); needs `key_file`.
     Unset, none is shown: most servers ask for none."""
@@ -66,19 +98,20 @@ class Server(Section):
     """`host:port` of Triton's gRPC port (8001 unless Triton was told otherwise). All inference
     goes there."""
     http: Address | None = None
-    """`host:port` of Triton's HTTP port (8000 by default). Unset, what only that port offers is
-    not used; inference never needs it."""
+    """`host:port` of Triton's HTTP port (8000 by default). Looked at by `check --live` and by the
+    diagnosis only; inference never needs it."""
     metrics: Address | None = None
-    """`host:port` of Triton's metrics port (8002 by default). Unset, this server's own metrics are
-    not collected."""
-    capacity: float = Field(1.0, gt=0)
+    """`host:port` of Triton's metrics port (8002 by default). Looked at by `check --live` and by
+    the diagnosis only: the servers' own metrics are not collected yet."""
+    capacity: Capacity = 1.0
     """Relative share of the work, without unit: a server of 2.0 is meant to get twice what one of
     1.0 gets. 1.0 makes all servers equal."""
     zone: Text | None = None
-    """Where the server is: a rack, data centre, region or provider. Unset, it is in no zone."""
+    """Where the server is: a rack, data centre, region or provider. A gateway prefers the servers
+    of its own zone (`balancing.zone`). Unset, it is in no zone."""
     cost_per_hour: float | None = Field(None, ge=0)
     """What the server costs an hour, in a currency of your choice (one for all servers). Unset
-    means unknown, which is not the same as 0."""
+    means unknown, which is not the same as 0. Nothing uses it yet."""
     tls: ServerTls | None = None
     """How to speak TLS to the server. Unset, the connection is plain text, which is all a Triton
     that was started without `--grpc-use-ssl` speaks."""
@@ -94,6 +127,13 @@ class Server(Section):
     """Whether a call whose caller has gone is cancelled on the server. `auto`, the default,
     cancels unary calls only from Triton 2.57 on: older ones can crash. Where cancelling is off the
     call runs on and its answer is dropped."""
+    serve: Patterns = ("*",)
+    """Shell patterns (`*`, `?`, `[...]`; case counts) of the models this server is used for.
+    Whatever else it holds gets no requests. By default it is used for all it holds."""
+    pool: Text | None = None
+    """Group of servers this one belongs to. A model with that `models.*.pool` is served by the
+    group alone; models without one by all servers, so keep them out with `serve` where the group
+    is reserved. Unset, it is in no group."""
     channels: Channels | None = None
     """Connections kept to this server, 1 to 64. Unset, `upstream.channels` counts."""
 

@@ -3,8 +3,8 @@
 Reads the models' own annotations, so that it cannot disagree with them.
 """
 
-from collections.abc import Iterable
-from typing import Any, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, get_args, get_origin
 
 from config.fields import Section
 from config.models import Config
@@ -25,15 +25,28 @@ def section_of(annotation: Any) -> type[Section] | None:
 def section_at(loc: Loc) -> type[Section]:
     """Return the section that the keys below `loc` belong to."""
     section: type[Section] = Config
+    named = False  # whether the next part is a name the operator chose, not a key
     for part in loc:
-        if isinstance(part, str) and part in section.model_fields:
-            section = section_of(section.model_fields[part].annotation) or section
+        if isinstance(part, str) and part in section.model_fields and not named:
+            annotation = section.model_fields[part].annotation
+            named = get_origin(annotation) is Mapping
+            section = section_of(annotation) or section
+        else:
+            named = False
     return section
 
 
 def choices_at(loc: Loc) -> list[str]:
-    """Return what may be written at `loc`, which holds a `Literal`."""
-    return words(get_args(section_at(loc[:-1]).model_fields[str(loc[-1])].annotation))
+    """Return what may be written at `loc`, which holds a `Literal`, optional or not."""
+    return words(_choices(section_at(loc[:-1]).model_fields[str(loc[-1])].annotation))
+
+
+def _choices(annotation: Any) -> Iterator[object]:
+    if get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+    else:
+        for argument in get_args(annotation):
+            yield from _choices(argument)
 
 
 def words(choices: Iterable[object]) -> list[str]:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.faults import Fault
+from routing.choices import Choices
+from routing.pool import Lease
 
 STAGES = ("receive", "resolve", "decode", "admit", "pick", "send", "reply", "settle")
 
@@ -16,8 +18,11 @@ STAGES = ("receive", "resolve", "decode", "admit", "pick", "send", "reply", "set
 class Exchange:
     """One request. Times are monotonic seconds of `clock`.
 
-    `timeout_s` is what the client asked for, None if it did not. `spent_s` is the time each stage
-    took. `outcome` names what became of it: "ok" or the kind of the fault.
+    `timeout_s` is what the client asked for, None if it did not; `path` what it asked for, which
+    goes into the log only. `spent_s` is the time each stage took. `server` is the one that
+    answered, or the last one chosen. `unsure` of the `attempts` failed and may have run. `choices`
+    has, for each attempt, who could be chosen and who was. `outcome` names what became of it: "ok"
+    or the kind of the fault.
     """
 
     request_id: str
@@ -27,11 +32,14 @@ class Exchange:
     started_s: float
     timeout_s: float | None = None
     deadline_s: float = float("inf")
+    path: str = ""
     model: str = ""
     version: str = ""
     server: str = ""
     attempts: int = 0
+    unsure: int = 0
     tried: set[str] = field(default_factory=set)
+    choices: list[tuple[Choices, str]] = field(default_factory=list)
     detached: bool = False
     status: int = 0
     fault: Fault | None = None
@@ -52,6 +60,12 @@ class Exchange:
         spent = self.spent_s
         spent[self._stage] = spent.get(self._stage, 0.0) + now_s - self._stage_since_s
         self._stage, self._stage_since_s = stage, now_s
+
+    def chose(self, lease: Lease) -> None:
+        """Note one more attempt, on the server of `lease`, and who else could have had it."""
+        self.server = lease.server
+        self.attempts += 1
+        self.choices.append((lease.choices, lease.server))
 
     def remaining_s(self) -> float:
         """Seconds left until the deadline; negative once it has passed."""

@@ -8,9 +8,9 @@ from enum import Enum
 from typing import Self
 
 from routing.errors import NoReadyEndpoint, NoSuchModel, RoutingError
-from routing.types import Replay
+from routing.types import Blame, Replay
 
-__all__ = ["RETRY_AFTER_S", "Fault", "Kind", "Origin", "Replay"]
+__all__ = ["RETRY_AFTER_S", "Blame", "Fault", "Kind", "Origin", "Replay"]
 
 RETRY_AFTER_S = 1
 """What callers are told to wait when a model or server may be back soon: one probe interval."""
@@ -26,8 +26,10 @@ class Kind(Enum):
     TOO_LARGE = "too_large"
     UNSUPPORTED = "unsupported"  # understood, but not offered
     NOT_READY = "not_ready"  # the model exists but nothing can serve it now
+    DRAINING = "draining"  # the server is going down and takes nothing new
     OVERLOADED = "overloaded"
     DEADLINE = "deadline"  # the time allowed for the request ran out
+    SHUTDOWN = "shutdown"  # the gateway went down before the answer was there
     CLIENT_GONE = "client_gone"
     UNREACHABLE = "unreachable"  # no connection to the server could be made
     BROKEN = "broken"  # the connection broke, or the answer could not be carried
@@ -49,7 +51,8 @@ class Fault(Exception):
     """An expected failure on its way to the caller.
 
     `message` is what the caller reads: it never names an upstream address. `detail` is for the log
-    only. `retry_after_s` is a hint in whole seconds, or None.
+    only. `blame` says whom a failed attempt speaks against. `retry_after_s` is a hint in whole
+    seconds, or None.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Fault(Exception):
         *,
         origin: Origin,
         replay: Replay = Replay.NEVER,
+        blame: Blame = Blame.UNTOLD,
         detail: str | None = None,
         retry_after_s: int | None = None,
     ) -> None:
@@ -67,6 +71,7 @@ class Fault(Exception):
         self.message = message
         self.origin = origin
         self.replay = replay
+        self.blame = blame
         self.detail = detail
         self.retry_after_s = retry_after_s
 
@@ -95,6 +100,12 @@ class Fault(Exception):
     def unsupported(cls, message: str) -> Self:
         """Build the fault of a request for something that is not offered."""
         return cls(Kind.UNSUPPORTED, message, origin=Origin.CLIENT)
+
+    @classmethod
+    def deadline_passed(cls) -> Self:
+        """Build the fault of a request whose time is over."""
+        message = "the deadline of the request has passed"
+        return cls(Kind.DEADLINE, message, origin=Origin.GATEWAY)
 
     @classmethod
     def of_routing(cls, error: RoutingError) -> Self:

@@ -89,7 +89,8 @@ class ShutdownTimes:
 class Gateway:
     """All parts of a running gateway.
 
-    `busy` counts what still has to end before the process may: requests, and calls on servers.
+    `busy` counts what still has to end before the process may: requests, and calls on servers that
+    nobody waits for any more.
     `log` is called with an event and its fields, `flush` tells what is still waiting to be told.
     """
 

@@ -4,7 +4,7 @@ The edge has received the request; `Pipeline.infer` takes it from resolve to rep
 form the retry loop. Everything is decided synchronously on one snapshot; only send waits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.codec.compression import choose_encoding, pack, unpack
@@ -12,12 +12,15 @@ from gateway.codec.infer_reply import EncodedBody, encode_reply
 from gateway.codec.infer_request import InferDecoder, parse_header_length
 from gateway.codec.types import InferCall, InferReply
 from gateway.exchange import Exchange
-from gateway.faults import Fault, Kind, Origin
+from gateway.faults import Blame, Fault, Kind, Origin
+from gateway.hedging import HedgePolicy, hedged
 from gateway.ports import Clock, Fleet, Transport, UpstreamCall
+from routing.budget import RetryBudget
 from routing.errors import RoutingError
 from routing.fleet import ModelVersion, VersionRoute
 from routing.pool import Lease, Pool
 from routing.retry import RetryPolicy
+from routing.types import ModelSpec, Replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Deadlines:
         return min([*limits, self.max_s]) if limits else self.default_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReceivedInfer:
     """An inference request as it came over HTTP: path, the headers that matter, raw body."""
 
@@ -49,7 +52,7 @@ class ReceivedInfer:
     header_lengths: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AnsweredInfer:
     """An inference response ready to be written; `encoding` is None for identity.
 
@@ -59,6 +62,39 @@ class AnsweredInfer:
     parts: Sequence[bytes]
     encoding: str | None
     header_length: int | None
+
+
+class Retries:
+    """What the retry loop needs to know: the policy, and each model's budget and idempotence.
+
+    `not_idempotent` are the models a request of which must not run twice, `hedges` those that are
+    asked twice when they are slow.
+    """
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        *,
+        new_budget: Callable[[], RetryBudget],
+        not_idempotent: Collection[str] = (),
+        hedges: Mapping[str, HedgePolicy] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.hedges = dict(hedges or {})
+        self._new_budget = new_budget
+        self._not_idempotent = frozenset(not_idempotent)
+        self._budgets: dict[str, RetryBudget] = {}
+
+    def idempotent(self, model: str) -> bool:
+        """Whether a request to the model may run twice."""
+        return model not in self._not_idempotent
+
+    def budget(self, model: str) -> RetryBudget:
+        """Return the model's budget; `model` has resolved, so there are not many."""
+        found = self._budgets.get(model)
+        if found is None:
+            found = self._budgets[model] = self._new_budget()
+        return found
 
 
 class Pipeline:
@@ -72,7 +108,7 @@ class Pipeline:
         transport: Transport,
         decoder: InferDecoder,
         deadlines: Deadlines,
-        retry: RetryPolicy,
+        retries: Retries,
         max_unpacked_bytes: int,
         clock: Clock,
     ) -> None:
@@ -81,7 +117,7 @@ class Pipeline:
         self._transport = transport
         self._decoder = decoder
         self._deadlines = deadlines
-        self._retry = retry
+        self._retries = retries
         self._max_unpacked_bytes = max_unpacked_bytes
         self._clock = clock
 
@@ -119,78 +155,137 @@ class Pipeline:
     async def _send(self, exchange: Exchange, route: VersionRoute, call: InferCall) -> InferReply:
         """Pick and send until there is an answer, or no further attempt is allowed."""
         failed: Fault | None = None
+        self._retries.budget(route.spec.model).deposit(exchange.started_s)
         while True:
             exchange.enter("pick")
-            lease = self._pick(exchange, route, call, failed)
+            lease = self._pick(exchange, route.spec, call, failed=failed)
             exchange.enter("send")
             try:
-                return await self._attempt(exchange, call, lease)
+                return await self._attempt_or_hedge(exchange, route.spec, call, lease)
             except Fault as fault:
-                exchange.tried.add(lease.server)
-                self._report(lease.server, route, fault)
-                if call.is_sequence() or not self._retry.allows(
-                    fault.replay, attempts=exchange.attempts, remaining_s=exchange.remaining_s()
-                ):
+                if not self._may_retry(exchange, route.spec, call, fault):
                     raise
                 failed = fault.without_frames()
 
+    def _may_retry(
+        self, exchange: Exchange, spec: ModelSpec, call: InferCall, fault: Fault
+    ) -> bool:
+        if _is_stateful(spec, call):
+            return False
+        return self._retries.policy.allows(
+            fault.replay,
+            attempts=exchange.attempts,
+            unsure=exchange.unsure,
+            idempotent=self._retries.idempotent(spec.model),
+            remaining_s=exchange.remaining_s(),
+            budget=self._retries.budget(spec.model),
+            now_s=self._clock(),
+        )
+
     def _pick(
-        self, exchange: Exchange, route: VersionRoute, call: InferCall, failed: Fault | None
+        self,
+        exchange: Exchange,
+        spec: ModelSpec,
+        call: InferCall,
+        *,
+        failed: Fault | None = None,
+        avoid: Collection[str] = (),
     ) -> Lease:
         # The servers are looked up again: what made the last attempt fail may have changed them.
-        spec = route.spec
         rows = call.rows() if spec.max_batch_size > 0 else 1
+        now_s = self._clock()
         try:
-            ready = self._fleet.snapshot.resolve(spec.model, spec.version, self._clock()).servers
-            if spec.sequence or call.is_sequence():
-                lease = self._pool.pick_pinned(ready, rows=rows)
+            route = self._fleet.snapshot.resolve(spec.model, spec.version, now_s)
+            if _is_stateful(spec, call):
+                lease = self._pool.pick_pinned(route, now_s=now_s, rows=rows)
             else:
-                lease = self._pool.pick(ready, tried=exchange.tried, rows=rows)
+                tried = exchange.tried.union(avoid)
+                lease = self._pool.pick(route, now_s=now_s, tried=tried, rows=rows)
         except RoutingError as error:
             raise (failed or Fault.of_routing(error)) from None
-        exchange.server = lease.server
-        exchange.attempts += 1
+        exchange.chose(lease)
         return lease
 
-    async def _attempt(self, exchange: Exchange, call: InferCall, lease: Lease) -> InferReply:
+    async def _attempt_or_hedge(
+        self, exchange: Exchange, spec: ModelSpec, call: InferCall, lease: Lease
+    ) -> InferReply:
+        first = self._attempt(exchange, spec, call, lease)
+        hedge = self._retries.hedges.get(spec.model)
+        if hedge is None or _is_stateful(spec, call) or not self._transport.cancels(lease.server):
+            return await first
+        hedge.budget.deposit(exchange.started_s)
+
+        def second() -> Coroutine[None, None, InferReply] | None:
+            holders = lease.choices.holders
+            unsafe = {name for name in holders if not self._transport.cancels(name)}
+            try:
+                other = self._pick(exchange, spec, call, avoid=unsafe | {lease.server})
+            except Fault:
+                return None
+            return self._attempt(exchange, spec, call, other)
+
+        def allowed() -> bool:
+            return hedge.budget.withdraw(self._clock())
+
+        return await hedged(first, second, after_s=hedge.after_s, allowed=allowed)
+
+    async def _attempt(
+        self, exchange: Exchange, spec: ModelSpec, call: InferCall, lease: Lease
+    ) -> InferReply:
         remaining_s = exchange.remaining_s()
-        if remaining_s <= 0:
-            lease.release()
-            raise _deadline_passed()
+        blame = Blame.UNTOLD
+        upstream: UpstreamCall | None = None
         try:
+            if remaining_s <= 0:
+                raise Fault.deadline_passed()
             upstream = self._transport.start(lease.server, call, timeout_s=remaining_s)
-        except BaseException:
-            lease.release()
-            raise
-        try:
             reply = await upstream.reply(remaining_s)
+            blame = Blame.NOBODY
+            exchange.server = lease.server
         except TimeoutError:
-            raise _deadline_passed() from None
+            blame = _unless_asked(exchange, Blame.SLOW)
+            raise Fault.deadline_passed() from None
+        except Fault as fault:
+            blame = _unless_asked(exchange, fault.blame)
+            self._note_failure(exchange, spec, lease.server, fault)
+            raise
         finally:
+            lease.settle(blame, self._clock())
             self._give_back(exchange, lease, upstream)
-        self._pool.loads[lease.server].last_reply_s = self._clock()
         return reply
 
-    def _give_back(self, exchange: Exchange, lease: Lease, upstream: UpstreamCall) -> None:
+    def _give_back(self, exchange: Exchange, lease: Lease, upstream: UpstreamCall | None) -> None:
         # A place is free only when the work on the server is over, not when the caller is gone.
-        if upstream.ended:
+        if upstream is None or upstream.ended:
             lease.release()
         elif upstream.abandon(lease.release):
             lease.detach()
             exchange.detached = True
 
-    def _report(self, server: str, route: VersionRoute, fault: Fault) -> None:
+    def _note_failure(self, exchange: Exchange, spec: ModelSpec, server: str, fault: Fault) -> None:
+        exchange.tried.add(server)
+        exchange.unsure += fault.replay is Replay.UNSURE
         if fault.origin is not Origin.UPSTREAM:
             return
-        if fault.kind is Kind.UNREACHABLE:
+        if fault.kind in (Kind.UNREACHABLE, Kind.DRAINING):
             self._fleet.unreachable(server, fault.detail or fault.message)
+        elif fault.blame is Blame.SERVER:
+            self._fleet.broken(server)
         elif fault.kind is Kind.NOT_READY:
-            key = ModelVersion(route.spec.model, route.spec.version)
-            self._fleet.not_ready(server, key, fault.message)
+            self._fleet.not_ready(server, ModelVersion(spec.model, spec.version), fault.message)
 
 
-def _deadline_passed() -> Fault:
-    return Fault(Kind.DEADLINE, "the deadline of the request has passed", origin=Origin.GATEWAY)
+def _is_stateful(spec: ModelSpec, call: InferCall) -> bool:
+    """Whether the request needs the one server that has its sequence's state."""
+    return spec.sequence or call.is_sequence()
+
+
+def _unless_asked(exchange: Exchange, blame: Blame) -> Blame:
+    """Return `blame`, unless the caller asked for the deadline: that tells nothing of a server."""
+    asked_s = exchange.timeout_s
+    if asked_s is None or exchange.started_s + asked_s > exchange.deadline_s:
+        return blame
+    return Blame.UNTOLD if blame is Blame.SLOW else blame
 
 
 def _encode(encoded: EncodedBody, accept_encoding: str | None) -> AnsweredInfer:

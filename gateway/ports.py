@@ -43,6 +43,9 @@ class Transport(Protocol):
     def start(self, server: str, call: InferCall, *, timeout_s: float) -> UpstreamCall:
         """Put the call on the wire to `server`. Never blocks."""
 
+    def cancels(self, server: str) -> bool:
+        """Whether a call to `server` can be cancelled there without harm."""
+
 
 class Descriptions(Protocol):
     """What the fleet's models look like, as their servers describe them."""
@@ -79,6 +82,9 @@ class Fleet(Protocol):
     def unreachable(self, server: str, reason: str) -> None:
         """Report that no connection to the server could be made."""
 
+    def broken(self, server: str) -> None:
+        """Report that a connection to the server broke: it may be gone, and may be back soon."""
+
     def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
         """Report that the server says it does not have this version ready."""
 
@@ -95,3 +101,20 @@ class Channels(Protocol):
 
     def states(self, server: str) -> Iterable[Mapping[str, Any]]:
         """Return one mapping for each channel to the server: its state and calls in flight."""
+
+    def findings(self) -> Sequence[Mapping[str, str]]:
+        """Return what is wrong with the servers, and how to mend it."""
+
+
+class SteeringStore(Protocol):
+    """Keeps operators' decisions over a restart."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything outlasts a restart."""
+
+    def read(self) -> Mapping[str, Any]:
+        """Return what was kept. Raises ValueError."""
+
+    def write(self, state: Mapping[str, Any]) -> None:
+        """Keep `state` instead. Raises OSError."""

@@ -8,11 +8,15 @@ import random
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import assert_never
 
 from config.listeners import ListenerTls
 from config.models import Config
+from config.policies import Hedging
 from config.servers import Server as ServerConfig
 from config.servers import ServerTls
 from gateway import __version__
@@ -21,22 +25,33 @@ from gateway.edge.api import Api
 from gateway.edge.listener import HttpLimits, Listener
 from gateway.edge.metadata import MetadataRoutes
 from gateway.edge.receive import BodyLimits
+from gateway.explain import Explainer
 from gateway.fanout import FleetStatistics
+from gateway.hedging import HedgePolicy
 from gateway.lifecycle import Gateway, Readiness, ShutdownTimes
 from gateway.observe.batch import Batch
 from gateway.observe.logs import Logger, LogStream, RequestLog, RequestLogSettings, make_logger
 from gateway.observe.metrics import RequestMetrics, make_registry
 from gateway.ops.listener import OpsListener
-from gateway.pipeline import Deadlines, Pipeline
+from gateway.pipeline import Deadlines, Pipeline, Retries
+from gateway.steering import SteeringDesk
+from gateway.stores.state_file import StateFile
 from gateway.upstream.channels import ChannelOptions, ChannelPool, TlsOptions
 from gateway.upstream.control import StatisticsReader
 from gateway.upstream.describe import ModelBook
+from gateway.upstream.findings import Target
 from gateway.upstream.prober import Announce, ProbeSettings, ServerProber
 from gateway.upstream.transport import GrpcTransport, Upstream
 from gateway.upstream.watcher import FleetWatcher
+from routing.balancing import Balancer
 from routing.balancing.least_request import LeastRequest
-from routing.fleet import FleetTable
-from routing.pool import Pool
+from routing.balancing.peak_ewma import PeakEwma
+from routing.balancing.round_robin import RoundRobin
+from routing.budget import RetryBudget
+from routing.fleet import FleetTable, ModelRules
+from routing.health.breaker import BreakerSettings
+from routing.health.ejection import EjectionSettings
+from routing.pool import Pool, PoolSettings
 from routing.retry import RetryPolicy
 from routing.types import Server
 
@@ -53,37 +68,26 @@ def build(
     logger: Logger,
 ) -> Gateway:
     """Build a gateway from a valid configuration whose secrets can all be revealed."""
-    pool = _pool(config)
+    servers = [_server(config, server) for server in config.servers]
+    pool = _pool(config, servers)
     upstreams = {server.name: _upstream(config, server, environ) for server in config.servers}
     book = ModelBook()
-    watcher = _watcher(config, pool, upstreams, book, logger)
+    watcher = _watcher(config, pool, upstreams, book, logger, environ=environ)
+    explainer = Explainer(watcher, pool, CLOCK)
+    store = StateFile(config.steering.state_file)
+    desk = SteeringDesk(pool, watcher, store, log=logger.warning, now=_now_text)
+    desk.restore()
     readiness = Readiness()
     request_metrics = RequestMetrics()
-    registry = make_registry(request_metrics, watcher, pool)
     request_log = RequestLog(
         logger,
         RequestLogSettings(config.logging.requests, config.logging.sample),
         random.random,
     )
-    batch = Batch((request_metrics, request_log))
-    statistics = FleetStatistics(
-        watcher,
-        StatisticsReader(upstreams),
-        timeout_s=config.fleet.statistics_timeout_s,
-        clock=CLOCK,
-    )
-    routes = MetadataRoutes(
-        fleet=watcher,
-        descriptions=book,
-        statistics=statistics,
-        server_id=config.api.server_id,
-        version=__version__,
-        not_ready_reason=readiness.not_ready_reason,
-        clock=CLOCK,
-    )
+    batch = Batch((request_metrics, request_log, explainer))
     api = Api(
         pipeline=_pipeline(config, watcher, pool, upstreams),
-        handlers=routes.handlers(),
+        handlers=_metadata_routes(config, watcher, upstreams, book, readiness).handlers(),
         observer=batch,
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),
         draining=readiness.draining,
@@ -95,17 +99,19 @@ def build(
         ),
         ops=OpsListener(
             ops_socket,
-            registry=registry,
+            registry=make_registry(request_metrics, watcher, pool),
             fleet=watcher,
             pool=pool,
             channels=watcher,
+            desk=desk,
+            explainer=explainer,
             not_ready_reason=readiness.not_ready_reason,
             key=config.ops.key.reveal(environ) if config.ops.key else None,
             tls=listener_tls(config.ops.tls),
         ),
         watcher=watcher,
         readiness=readiness,
-        busy=lambda: api.in_flight + sum(load.calls for load in pool.loads.values()),
+        busy=lambda: api.in_flight + sum(load.detached for load in pool.loads.values()),
         times=ShutdownTimes(config.shutdown.drain_delay_s, config.shutdown.grace_s),
         clock=CLOCK,
         log=logger.info,
@@ -125,12 +131,78 @@ def logger_for(config: Config, environ: Environ, stream: LogStream) -> Logger:
     )
 
 
-def _pool(config: Config) -> Pool:
+def _server(config: Config, server: ServerConfig) -> Server:
+    return Server(
+        name=server.name,
+        capacity=server.capacity,
+        zone=server.zone,
+        pool=server.pool,
+        serve=server.serve,
+        model_capacity={
+            model: policy.capacity[server.name]
+            for model, policy in config.models.items()
+            if server.name in policy.capacity
+        },
+    )
+
+
+def _pool(config: Config, servers: Sequence[Server]) -> Pool:
+    breaker = config.breaker
     return Pool(
-        [Server(server.name, server.capacity, server.zone) for server in config.servers],
-        balancer=LeastRequest(),
+        servers,
         random=random.random,
-        max_detached_calls=config.upstream.max_detached_calls,
+        settings=PoolSettings(
+            max_detached_calls=config.upstream.max_detached_calls,
+            slow_start_s=config.balancing.slow_start_s,
+            zone=config.balancing.zone,
+            breaker=BreakerSettings(
+                consecutive_failures=breaker.consecutive_failures,
+                min_success_rate=breaker.min_success_rate,
+                min_requests=breaker.min_requests,
+                open_min_s=breaker.open_min_s,
+                open_max_s=breaker.open_max_s,
+            ),
+            ejection=EjectionSettings(breaker.max_ejected_share),
+        ),
+        new_balancer=lambda model: _balancer(config, model),
+    )
+
+
+def _balancer(config: Config, model: str) -> Balancer:
+    rules = config.models.get(model)
+    policy = (rules.policy if rules else None) or config.balancing.policy
+    match policy:
+        case "least_request":
+            return LeastRequest()
+        case "peak_ewma":
+            return PeakEwma()
+        case "round_robin":
+            return RoundRobin()
+        case _:
+            assert_never(policy)
+
+
+def _metadata_routes(
+    config: Config,
+    watcher: FleetWatcher,
+    upstreams: Mapping[str, Upstream],
+    book: ModelBook,
+    readiness: Readiness,
+) -> MetadataRoutes:
+    statistics = FleetStatistics(
+        watcher,
+        StatisticsReader(upstreams),
+        timeout_s=config.fleet.statistics_timeout_s,
+        clock=CLOCK,
+    )
+    return MetadataRoutes(
+        fleet=watcher,
+        descriptions=book,
+        statistics=statistics,
+        server_id=config.api.server_id,
+        version=__version__,
+        not_ready_reason=readiness.not_ready_reason,
+        clock=CLOCK,
     )
 
 
@@ -154,10 +226,28 @@ def _pipeline(
                 if policy.deadline_s is not None
             },
         ),
-        retry=RetryPolicy(),
+        retries=_retries(config),
         max_unpacked_bytes=config.api.max_unpacked_bytes,
         clock=CLOCK,
     )
+
+
+def _retries(config: Config) -> Retries:
+    settings = config.retries
+    return Retries(
+        RetryPolicy(settings.max_attempts),
+        new_budget=lambda: RetryBudget(ratio=settings.budget, min_per_s=settings.min_per_s),
+        not_idempotent=[name for name, m in config.models.items() if m.idempotent is False],
+        hedges={
+            name: _hedge(policy.hedging)
+            for name, policy in config.models.items()
+            if policy.hedging is not None and policy.idempotent is not False
+        },
+    )
+
+
+def _hedge(hedging: Hedging) -> HedgePolicy:
+    return HedgePolicy(hedging.after_s, RetryBudget(ratio=hedging.max_share, min_per_s=0))
 
 
 def _watcher(
@@ -166,16 +256,18 @@ def _watcher(
     upstreams: Mapping[str, Upstream],
     book: ModelBook,
     logger: Logger,
+    *,
+    environ: Environ,
 ) -> FleetWatcher:
     fleet = config.fleet
+    servers = [load.server for load in pool.loads.values()]
     table = FleetTable(
-        upstreams,
+        servers,
         quorum=fleet.default_version_quorum,
         recently_ready_s=fleet.recently_ready_s,
-        pinned_defaults={
-            name: policy.default_version
+        rules={
+            name: ModelRules(policy.default_version, policy.pool, policy.compatible)
             for name, policy in config.models.items()
-            if policy.default_version is not None
         },
     )
     settings = ProbeSettings(
@@ -198,12 +290,20 @@ def _watcher(
             book=book,
             settings=settings,
             announce=announce,
+            on_return=partial(pool.reset_breakers, server.name, None, None),
             clock=CLOCK,
             random=random.random,
         )
         for server in config.servers
     }
-    return FleetWatcher(table, upstreams, probers, clock=CLOCK)
+    return FleetWatcher(
+        table,
+        upstreams,
+        probers,
+        targets={server.name: target_of(server, environ) for server in config.servers},
+        log=logger.warning,
+        clock=CLOCK,
+    )
 
 
 def _upstream(config: Config, server: ServerConfig, environ: Environ) -> Upstream:
@@ -219,9 +319,21 @@ def _upstream(config: Config, server: ServerConfig, environ: Environ) -> Upstrea
     )
     return Upstream(
         name=server.name,
-        pool=ChannelPool(server.grpc, options),
+        pool=ChannelPool(server.grpc, options, identity_matters=server.expect is not None),
         metadata=tuple((name, key.reveal(environ)) for name, key in server.metadata.items()),
         cancel=server.cancel_upstream,
+    )
+
+
+def target_of(server: ServerConfig, environ: Environ) -> Target:
+    """Return what to examine of a server; its secrets must be there."""
+    return Target(
+        grpc=server.grpc,
+        http=server.http,
+        metrics=server.metrics,
+        tls=upstream_tls(server.tls),
+        metadata=tuple((name, key.reveal(environ)) for name, key in server.metadata.items()),
+        expect=server.expect,
     )
 
 
@@ -235,6 +347,10 @@ def upstream_tls(tls: ServerTls | None) -> TlsOptions | None:
         key_pem=_read(tls.key_file),
         server_name=tls.server_name,
     )
+
+
+def _now_text() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _read(path: Path | None) -> bytes | None:

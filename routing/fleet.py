@@ -6,13 +6,15 @@ a change. It refuses to know how observations are made. The clock is passed in: 
 monotonic seconds.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from routing.catalogue import choose_default
 from routing.errors import NoReadyEndpoint, NoSuchModel
-from routing.types import ModelSpec, State
+from routing.types import ModelSpec, Server, State
 
 NEVER = float("-inf")
 
@@ -51,10 +53,14 @@ class ServerRow:
 
 @dataclass(frozen=True, slots=True)
 class VersionRoute:
-    """Where one model version can be served: the names of the servers that have it ready."""
+    """Where one model version can be served: the names of the servers that have it ready.
+
+    `left_out` are servers that have it ready and are not used for it, each with the reason.
+    """
 
     spec: ModelSpec
     servers: tuple[str, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
     loading: bool = False
     last_ready_s: float = NEVER
 
@@ -111,10 +117,24 @@ class FleetSnapshot:
         return fault
 
 
+@dataclass(frozen=True, slots=True)
+class ModelRules:
+    """What an operator laid down for one model.
+
+    `pool` limits it to the servers of that pool. With `compatible` servers whose signature differs
+    from the majority's are used all the same.
+    """
+
+    default_version: int | None = None
+    pool: str | None = None
+    compatible: bool = False
+
+
 @dataclass(slots=True)
 class _Observed:
     """Everything known of one server; changed in place by `FleetTable`."""
 
+    server: Server
     up: bool = False
     reason: str = "not probed yet"
     server_id: str = ""
@@ -124,6 +144,9 @@ class _Observed:
     unloaded: frozenset[str] = frozenset()
     suspected: dict[ModelVersion, tuple[str, float]] = field(default_factory=dict)
     specs: dict[ModelVersion, ModelSpec] = field(default_factory=dict)
+
+    def keys(self) -> set[ModelVersion]:
+        return {*self.ready, *self.index, *self.suspected}
 
     def serves(self, key: ModelVersion) -> bool:
         return self.up and key in self.ready and key not in self.suspected
@@ -145,27 +168,31 @@ class _Observed:
 class FleetTable:
     """Collects what is observed of the servers and keeps `snapshot` up to date.
 
-    `quorum` is the share of a model's servers a version needs to become its default;
-    `pinned_defaults` overrides the choice per model. A version that was ready at most
-    `recently_ready_s` ago is answered with "not ready", not with "unknown".
+    `quorum` is the share of a model's servers a version needs to become its default; `rules` are
+    what the operator laid down, by model. A version that was ready at most `recently_ready_s` ago
+    is answered with "not ready", not with "unknown".
     """
 
     def __init__(
         self,
-        servers: Iterable[str],
+        servers: Iterable[Server],
         *,
         quorum: float,
         recently_ready_s: float,
-        pinned_defaults: Mapping[str, int] | None = None,
+        rules: Mapping[str, ModelRules] | None = None,
     ) -> None:
-        self._observed = {name: _Observed() for name in servers}
+        self._observed = {server.name: _Observed(server) for server in servers}
         self._quorum = quorum
         self._recently_ready_s = recently_ready_s
-        self._pinned = dict(pinned_defaults or {})
+        self._rules = dict(rules or {})
         self._last_ready_s: dict[ModelVersion, float] = {}
+        self._unserved: set[ModelVersion] = set()  # to be forgotten some day
         self._defaults: dict[str, int] = {}
-        self.snapshot = FleetSnapshot()
-        self._rebuild(NEVER)
+        self._signatures: dict[ModelSpec, ModelSpec] = {}
+        self.snapshot = FleetSnapshot(
+            servers={name: self._server_row(name) for name in self._observed},
+            recently_ready_s=recently_ready_s,
+        )
 
     def server_up(self, name: str, *, server_id: str, triton_version: str, now_s: float) -> None:
         """Note that the server answered, and who it says it is."""
@@ -174,7 +201,7 @@ class FleetTable:
         seen.up, seen.reason = True, ""
         seen.server_id, seen.triton_version = server_id, triton_version
         if before != (True, server_id, triton_version):
-            self._rebuild(now_s)
+            self._refresh(name, seen.keys(), now_s)
 
     def server_down(self, name: str, reason: str, *, now_s: float) -> None:
         """Note that nothing may be sent to the server, and why."""
@@ -182,7 +209,7 @@ class FleetTable:
         changed = seen.up or seen.reason != reason
         seen.up, seen.reason = False, reason
         if changed:
-            self._rebuild(now_s)
+            self._refresh(name, seen.keys(), now_s)
 
     def observe_ready(
         self, name: str, ready: Iterable[ModelVersion], *, asked_s: float, now_s: float
@@ -193,15 +220,16 @@ class FleetTable:
         """
         seen = self._observed[name]
         new = frozenset(ready)
-        cleared = [key for key, (_, since) in seen.suspected.items() if since <= asked_s]
-        for key in cleared:
+        changed = {key for key, (_, since_s) in seen.suspected.items() if since_s <= asked_s}
+        for key in changed:
             del seen.suspected[key]
         for key in new:
             self._last_ready_s[key] = now_s
-        if new != seen.ready or cleared:
+        changed |= new ^ seen.ready
+        if changed:
             seen.ready = new
             seen.specs = {key: spec for key, spec in seen.specs.items() if key in new}
-            self._rebuild(now_s)
+            self._refresh(name, changed, now_s)
 
     def observe_index(
         self,
@@ -217,17 +245,20 @@ class FleetTable:
         """
         seen = self._observed[name]
         names = frozenset(unloaded)
-        if index != seen.index or names != seen.unloaded:
+        changed = {key for key in {*index, *seen.index} if index.get(key) != seen.index.get(key)}
+        if changed or names != seen.unloaded:
             seen.index, seen.unloaded = dict(index), names
-            self._rebuild(now_s)
+            self._refresh(name, changed, now_s)
 
     def learn_spec(self, name: str, spec: ModelSpec, *, now_s: float) -> None:
         """Keep the signature of a version as the server reports it."""
         key = ModelVersion(spec.model, spec.version)
         seen = self._observed[name]
         if seen.specs.get(key) != spec:
-            seen.specs[key] = spec
-            self._rebuild(now_s)
+            # Equal signatures are one object, so that they can be counted by identity.
+            seen.specs[key] = self._signatures.setdefault(spec, spec)
+            if key in seen.ready:
+                self._refresh(name, (key,), now_s)
 
     def missing_specs(self, name: str, ready: Iterable[ModelVersion]) -> list[ModelVersion]:
         """Return those of `ready` whose signature on this server is not known."""
@@ -239,27 +270,42 @@ class FleetTable:
         seen = self._observed[name]
         if key not in seen.suspected:
             seen.suspected[key] = (reason, now_s)
-            self._rebuild(now_s)
+            self._refresh(name, (key,), now_s)
 
-    def _rebuild(self, now_s: float) -> None:
-        keys = {
-            key
-            for seen in self._observed.values()
-            for key in (*seen.ready, *seen.index, *seen.suspected)
-        }
-        recent = now_s - self._recently_ready_s
-        keys.update(key for key, last_s in self._last_ready_s.items() if last_s >= recent)
-        by_model: dict[str, dict[int, VersionRoute]] = {}
-        for key in sorted(keys):
-            by_model.setdefault(key.model, {})[key.version] = self._route(key)
+    def _refresh(self, name: str, changed: Iterable[ModelVersion], now_s: float) -> None:
+        """Make a new snapshot in which one server's row and the changed versions are new."""
+        models = dict(self.snapshot.models)
+        by_model: dict[str, list[ModelVersion]] = {}
+        forgotten = {key for key in self._unserved if not self._is_known(key, now_s)}
+        for key in {*changed, *forgotten}:
+            by_model.setdefault(key.model, []).append(key)
+        for model, keys in by_model.items():
+            before = models.get(model)
+            versions = dict(before.versions) if before else {}
+            for key in keys:
+                self._unserved.discard(key)
+                if self._is_known(key, now_s):
+                    route = versions[key.version] = self._route(key)
+                    if not route.servers:
+                        self._unserved.add(key)
+                else:
+                    versions.pop(key.version, None)
+            if versions:
+                models[model] = ModelRoute(versions, self._default(model, versions))
+            else:
+                models.pop(model, None)
         self.snapshot = FleetSnapshot(
-            servers={name: self._server_row(name) for name in self._observed},
-            models={
-                model: ModelRoute(versions, self._default(model, versions))
-                for model, versions in by_model.items()
-            },
+            servers={**self.snapshot.servers, name: self._server_row(name)},
+            models=models,
             recently_ready_s=self._recently_ready_s,
         )
+
+    def _is_known(self, key: ModelVersion, now_s: float) -> bool:
+        recent_s = now_s - self._recently_ready_s
+        if self._last_ready_s.get(key, NEVER) >= recent_s:
+            return True
+        self._last_ready_s.pop(key, None)
+        return any(key in seen.ready or key in seen.index for seen in self._observed.values())
 
     def _server_row(self, name: str) -> ServerRow:
         seen = self._observed[name]
@@ -274,12 +320,24 @@ class FleetTable:
         )
 
     def _route(self, key: ModelVersion) -> VersionRoute:
-        servers = tuple(name for name, seen in self._observed.items() if seen.serves(key))
-        specs = (self._observed[name].specs.get(key) for name in servers)
-        spec = next((known for known in specs if known), None)
+        rules = self._rules.get(key.model, ModelRules())
+        left_out: dict[str, str] = {}
+        holders = []
+        for name, seen in self._observed.items():
+            if seen.serves(key):
+                reason = _not_used(seen.server, key.model, rules)
+                if reason is None:
+                    holders.append(name)
+                else:
+                    left_out[name] = reason
+        specs = {name: self._observed[name].specs.get(key) for name in holders}
+        spec, differing = majority({name: known for name, known in specs.items() if known})
+        if not rules.compatible:
+            left_out |= differing
         return VersionRoute(
             spec=spec or ModelSpec(key.model, key.version, inputs=(), outputs=()),
-            servers=servers,
+            servers=tuple(name for name in holders if name not in left_out),
+            left_out=left_out,
             loading=any(
                 seen.up and key in seen.index and seen.index[key].state is State.LOADING
                 for seen in self._observed.values()
@@ -288,8 +346,9 @@ class FleetTable:
         )
 
     def _default(self, model: str, versions: Mapping[int, VersionRoute]) -> int | None:
-        if model in self._pinned:
-            return self._pinned[model]
+        rules = self._rules.get(model)
+        if rules is not None and rules.default_version is not None:
+            return rules.default_version
         holders = {name for route in versions.values() for name in route.servers}
         chosen = choose_default(
             {version: len(route.servers) for version, route in versions.items()},
@@ -300,3 +359,35 @@ class FleetTable:
         if chosen is not None:
             self._defaults[model] = chosen
         return chosen
+
+
+def majority(specs: Mapping[str, ModelSpec]) -> tuple[ModelSpec | None, dict[str, str]]:
+    """Return the signature most servers report, and why each of the others differs from it.
+
+    Equal signatures must be one object. Of equally many the one that the first server reports, in
+    the order of `specs`.
+    """
+    if not specs:
+        return None, {}
+    objects = {id(spec): spec for spec in specs.values()}
+    if len(objects) == 1:
+        return next(iter(specs.values())), {}
+    counts = Counter(map(id, specs.values()))
+    chosen = objects[max(counts, key=lambda identity: counts[identity])]
+    return chosen, {
+        name: f"its signature differs from the majority's in {_listed(spec.differs_in(chosen))}"
+        for name, spec in specs.items()
+        if spec is not chosen
+    }
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(parts)
+
+
+def _not_used(server: Server, model: str, rules: ModelRules) -> str | None:
+    if not any(fnmatchcase(model, pattern) for pattern in server.serve):
+        return "the server's `serve` does not name this model"
+    if rules.pool is not None and rules.pool != server.pool:
+        return f"the model is for the pool '{rules.pool}'"
+    return None

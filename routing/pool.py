@@ -1,34 +1,37 @@
 """Filter, pick, and hold what was picked: the mutable side of routing.
 
-`Pool` knows how much work each server has from this gateway. `pick` yields a `Lease`, which is
-settled once, whatever happens to the request. The pipeline is the only caller.
+`Pool` knows how much work each server has from this gateway and how it has been answering. `pick`
+chooses among the servers that have a version ready and yields a `Lease`, which is settled once,
+whatever happens to the request. Who may be chosen is worked out when something changes, not for
+every request: see `routing.choices`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from routing.balancing import Balancer
-from routing.errors import NoReadyEndpoint
-from routing.types import Server
+from routing.choices import Choices, admitted, spill
+from routing.endpoint import Candidate, ModelLoad, ServerLoad
+from routing.fleet import ModelVersion, VersionRoute
+from routing.health.breaker import Breaker, BreakerSettings, Circuit
+from routing.health.ejection import EjectionSettings, Group
+from routing.steering import Steering
+from routing.types import Blame, Server
 
 
-class ServerLoad:
-    """The work one server has from this gateway. Only `Pool` and `Lease` change it."""
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """How servers are chosen and judged; times in seconds.
 
-    __slots__ = ("calls", "capacity", "detached", "in_flight", "last_reply_s", "name")
+    A server with `max_detached_calls` detached calls is saturated: it gets no new ones until some
+    of them have ended. Servers in `zone` are preferred.
+    """
 
-    def __init__(self, server: Server) -> None:
-        self.name = server.name
-        self.capacity = server.capacity
-        self.in_flight = 0
-        self.calls = 0
-        self.detached = 0
-        self.last_reply_s = float("-inf")
-
-    def __repr__(self) -> str:
-        return (
-            f"ServerLoad({self.name}: {self.calls} calls, {self.in_flight} rows, "
-            f"{self.detached} detached)"
-        )
+    max_detached_calls: int
+    slow_start_s: float = 0.0
+    zone: str | None = None
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
+    ejection: EjectionSettings = field(default_factory=EjectionSettings)
 
 
 class Lease:
@@ -38,93 +41,291 @@ class Lease:
     rows in flight, so that hanging up is no way round the load of a server.
     """
 
-    __slots__ = ("_detached", "_load", "_pool", "_rows")
+    __slots__ = ("_detached", "_pool", "_rows", "_since_s", "candidate", "choices", "probe")
 
-    def __init__(self, pool: "Pool", load: ServerLoad, rows: int) -> None:
+    def __init__(
+        self,
+        pool: "Pool",
+        choices: Choices,
+        candidate: Candidate,
+        *,
+        rows: int,
+        now_s: float,
+        probe: tuple[Breaker, ...] = (),
+    ) -> None:
         self._pool: Pool | None = pool
-        self._load = load
         self._rows = rows
+        self._since_s = now_s
         self._detached = False
-        load.calls += 1
-        load.in_flight += rows
+        self.choices = choices
+        self.candidate = candidate
+        self.probe = probe
+        model = candidate.model
+        model.rows += rows
+        model.load.calls += 1
+        model.load.rows += rows
 
     @property
     def server(self) -> str:
         """The name of the server this place is on."""
-        return self._load.name
+        return self.candidate.name
+
+    def settle(self, blame: Blame, now_s: float) -> None:
+        """Say how the attempt ended. The place is given back by `release`.
+
+        A probe's place is given back at once: the call may run on detached for a long time.
+        """
+        if self._pool is not None:
+            self._pool.learn(self, blame, now_s - self._since_s, now_s)
+            self._pool.end_probe(self)
 
     def detach(self) -> None:
         """Note that nobody waits for this call any more although it still runs."""
         if self._pool is not None and not self._detached:
             self._detached = True
-            self._load.detached += 1
-            self._pool.detached_changed(self._load)
+            self.candidate.model.load.detached += 1
+            self._pool.detached_changed(self.candidate.model.load)
 
     def release(self) -> None:
         """Give the place back. Only the first call has an effect."""
         pool, self._pool = self._pool, None
         if pool is None:
             return
-        self._load.calls -= 1
-        self._load.in_flight -= self._rows
+        pool.end_probe(self)
+        model = self.candidate.model
+        model.rows -= self._rows
+        model.load.calls -= 1
+        model.load.rows -= self._rows
         if self._detached:
-            self._load.detached -= 1
-            pool.detached_changed(self._load)
+            model.load.detached -= 1
+            pool.detached_changed(model.load)
 
 
 class Pool:
-    """The servers' loads and the choice between them.
+    """The servers' loads, their health as requests felt it, and the choice between them.
 
-    `random` yields floats in [0, 1). A server with `max_detached_calls` detached calls is
-    saturated: it gets no new ones until some of them have ended.
+    `random` yields floats in [0, 1). `new_balancer` makes the policy of a model at first use.
     """
 
     def __init__(
         self,
         servers: Iterable[Server],
         *,
-        balancer: Balancer,
         random: Callable[[], float],
-        max_detached_calls: int,
+        settings: PoolSettings,
+        new_balancer: Callable[[str], Balancer],
     ) -> None:
         self.loads = {server.name: ServerLoad(server) for server in servers}
-        self._balancer = balancer
+        self.steering = Steering()
+        self.transport = Group(settings.breaker, settings.ejection, random)
         self._random = random
-        self._max_detached_calls = max_detached_calls
+        self._settings = settings
+        self._new_balancer = new_balancer
+        self._balancers: dict[str, Balancer] = {}
+        self._models: dict[tuple[str, str], ModelLoad] = {}
+        self._groups: dict[ModelVersion, Group] = {}
+        self._choices: dict[ModelVersion, Choices] = {}
         self._saturated: set[str] = set()
+        self._epoch = 0
 
-    def pick(self, ready: Sequence[str], *, tried: Collection[str] = (), rows: int = 1) -> Lease:
-        """Choose one of the `ready` servers that was not tried and take a place on it.
+    def pick(
+        self,
+        route: VersionRoute,
+        *,
+        now_s: float,
+        tried: Collection[str] = (),
+        rows: int = 1,
+    ) -> Lease:
+        """Choose one of the servers of `route` that was not tried and take a place on it.
 
         Raises NoReadyEndpoint when none is left.
         """
-        names = ready
-        if tried or self._saturated:
-            names = [n for n in ready if n not in tried and n not in self._saturated]
-        if not names:
-            raise self._nothing_left(ready, tried)
-        loads = [self.loads[name] for name in names]
-        return Lease(self, loads[self._balancer.pick(loads, self._random)], rows)
+        choices = self.choices(route, now_s)
+        if now_s >= choices.probe_due_s and not tried:
+            probe = self._probe(choices, rows, now_s)
+            if probe is not None:
+                return probe
+        candidates: Sequence[Candidate] = choices.candidates
+        if choices.remote:
+            candidates = spill(choices, self._random, now_s)
+        if tried:
+            candidates = [c for c in candidates if c.name not in tried]
+            candidates = candidates or [c for c in choices.everyone() if c.name not in tried]
+        if not candidates:
+            raise choices.nothing_left(tried)
+        if now_s < choices.slow_until_s:
+            candidates = admitted(candidates, self._random, now_s)
+        chosen = candidates[self._balancer(choices.key.model).pick(candidates, self._random, now_s)]
+        return Lease(self, choices, chosen, rows=rows, now_s=now_s)
 
-    def pick_pinned(self, ready: Sequence[str], *, rows: int = 1) -> Lease:
-        """Take a place on the first of the `ready` servers by name, whatever its load.
+    def pick_pinned(self, route: VersionRoute, *, now_s: float, rows: int = 1) -> Lease:
+        """Take a place on the first of the servers of `route` by name, whatever its load.
 
         For requests that depend on state in one server: as long as the set of ready servers stays
-        the same, all of them meet there.
+        the same, all of them meet there. Raises NoReadyEndpoint when there is none.
         """
-        if not ready:
-            raise self._nothing_left(ready, ())
-        return Lease(self, self.loads[min(ready)], rows)
+        choices = self.choices(route, now_s)
+        first, probe = choices.first(now_s)
+        for breaker in probe:
+            breaker.begin_probe()
+        return Lease(self, choices, first, rows=rows, now_s=now_s, probe=probe)
+
+    def choices(self, route: VersionRoute, now_s: float) -> Choices:
+        """Return who may be chosen for `route`, and why the others may not."""
+        key = ModelVersion(route.spec.model, route.spec.version)
+        known = self._choices.get(key)
+        if known is not None and known.route is route and known.epoch == self._epoch:
+            return known
+        new = Choices.build(
+            key,
+            route,
+            epoch=self._epoch,
+            candidates=self._candidates(key, route, known, now_s),
+            reason=self._reason,
+            circuits=self._circuits(key),
+            zone=self._settings.zone,
+        )
+        self._choices[key] = new
+        return new
+
+    def learn(self, lease: Lease, blame: Blame, took_s: float, now_s: float) -> None:
+        """Take the outcome of an attempt into account; called by its lease."""
+        server, model = lease.server, lease.candidate.model
+        group, holders = self._group(lease.choices.key), lease.choices.holders
+        changed = False
+        if blame is Blame.UNTOLD:
+            return
+        if blame is Blame.NOBODY:
+            model.load.last_reply_s = now_s
+            model.sample(took_s, now_s)
+            closed = group.success(server, holders, now_s)
+            changed = self.transport.success(server, self.loads.keys(), now_s) or closed
+            if changed:
+                lease.candidate.start_slowly(now_s)
+        else:
+            model.fail(blame, took_s, now_s)
+            changed = self._judge(group, server, holders, blame, now_s)
+        if changed:
+            self._epoch += 1
+
+    def end_probe(self, lease: Lease) -> None:
+        """Note that a probe is over, whatever it told; called by its lease."""
+        for breaker in lease.probe:
+            breaker.end_probe()
+        if lease.probe:
+            lease.probe = ()
+            self._epoch += 1  # the next probe may be due
+
+    def steer(self, steering: Steering) -> None:
+        """Take what operators decided by hand into account at once."""
+        self.steering = steering
+        self._epoch += 1
+
+    def reset_breakers(self, server: str | None, model: str | None, version: int | None) -> None:
+        """Close the breakers of a server, of a model, of a version, or of all that apply.
+
+        For operators, and for servers that were down: what they did before says nothing any more.
+        """
+        for key, group in self._groups.items():
+            if model in (None, key.model) and version in (None, key.version):
+                group.reset(server)
+        if model is None:
+            self.transport.reset(server)
+        self._epoch += 1
 
     def detached_changed(self, load: ServerLoad) -> None:
         """Note a change in a server's number of detached calls; called by its leases."""
-        if load.detached >= self._max_detached_calls:
+        saturated = load.detached >= self._settings.max_detached_calls
+        if saturated == (load.name in self._saturated):
+            return
+        if saturated:
             self._saturated.add(load.name)
         else:
             self._saturated.discard(load.name)
+        self._epoch += 1
 
-    def _nothing_left(self, ready: Sequence[str], tried: Collection[str]) -> NoReadyEndpoint:
-        saturated = any(name in self._saturated and name not in tried for name in ready)
-        if saturated:
-            return NoReadyEndpoint("every server that holds the model is saturated", saturated=True)
-        return NoReadyEndpoint("no server is ready to take the request")
+    def bad_versions(self) -> list[ModelVersion]:
+        """Return the versions that most of their servers fail."""
+        return sorted(key for key, group in self._groups.items() if group.bad)
+
+    def breakers(self) -> Mapping[str, Mapping[str, Breaker]]:
+        """Return the breakers that are not closed, by "model/version" or "server", by server."""
+        found = {f"{key.model}/{key.version}": g.ejected() for key, g in self._groups.items()}
+        found["server"] = self.transport.ejected()
+        return {name: breakers for name, breakers in found.items() if breakers}
+
+    def _judge(
+        self, group: Group, server: str, holders: Collection[str], blame: Blame, now_s: float
+    ) -> bool:
+        match blame:
+            case Blame.VERSION:
+                return group.failure(server, holders, now_s)
+            case Blame.SLOW:
+                return group.failure(server, holders, now_s, weight=0.5)
+            case Blame.FATAL:
+                return group.fatal(server, holders, now_s)
+            case Blame.SERVER:
+                return self.transport.failure(server, self.loads.keys(), now_s)
+            case _:
+                return False
+
+    def _probe(self, choices: Choices, rows: int, now_s: float) -> Lease | None:
+        for candidate, breakers in choices.ejected:
+            if all(breaker.probe_due(now_s) for breaker in breakers):
+                for breaker in breakers:
+                    breaker.begin_probe()
+                return Lease(self, choices, candidate, rows=rows, now_s=now_s, probe=breakers)
+        return None
+
+    def _balancer(self, model: str) -> Balancer:
+        found = self._balancers.get(model)
+        if found is None:
+            found = self._balancers[model] = self._new_balancer(model)
+        return found
+
+    def _group(self, key: ModelVersion) -> Group:
+        found = self._groups.get(key)
+        if found is None:
+            settings = self._settings
+            found = Group(settings.breaker, settings.ejection, self._random)
+            self._groups[key] = found
+        return found
+
+    def _circuits(self, key: ModelVersion) -> Callable[[str], tuple[Breaker, ...]]:
+        group = self._groups.get(key)
+
+        def of(server: str) -> tuple[Breaker, ...]:
+            of_version = group.breakers.get(server) if group else None
+            found = (of_version, self.transport.breakers.get(server))
+            return tuple(b for b in found if b is not None and b.circuit is not Circuit.CLOSED)
+
+        return of
+
+    def _reason(self, key: ModelVersion, server: str) -> str | None:
+        by_hand = self.steering.reason(key.model, key.version, server)
+        if by_hand is None and server in self._saturated:
+            return "saturated with detached calls"
+        return by_hand
+
+    def _candidates(
+        self, key: ModelVersion, route: VersionRoute, before: Choices | None, now_s: float
+    ) -> list[Candidate]:
+        known = {c.name: c for c in before.all_candidates} if before else {}
+        new = [server for server in route.servers if server not in known]
+        # When all of them are new there is nobody to take the load meanwhile.
+        slowly = len(new) * 2 <= len(route.servers)
+        return [
+            known.get(server) or self._candidate(key, server, now_s if slowly else None)
+            for server in route.servers
+        ]
+
+    def _candidate(self, key: ModelVersion, server: str, since_s: float | None) -> Candidate:
+        model = self._models.get((server, key.model))
+        if model is None:
+            model = ModelLoad(self.loads[server], key.model)
+            self._models[server, key.model] = model
+        return Candidate(
+            model,
+            slow_start_s=self._settings.slow_start_s,
+            slow_since_s=float("-inf") if since_s is None else since_s,
+        )

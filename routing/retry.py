@@ -2,15 +2,40 @@
 
 from dataclasses import dataclass
 
+from routing.budget import RetryBudget
 from routing.types import Replay
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """At most `max_attempts` attempts in all, and only of what is known not to have run."""
+    """At most `max_attempts` in all.
 
-    max_attempts: int = 2
+    What is known not to have run is sent again; what may have run is, once and within the budget,
+    if the model is idempotent.
+    """
 
-    def allows(self, replay: Replay, *, attempts: int, remaining_s: float) -> bool:
-        """Say whether one more attempt may be made after `attempts` failed ones."""
-        return replay is Replay.SAFE and attempts < self.max_attempts and remaining_s > 0
+    max_attempts: int = 3
+
+    def allows(
+        self,
+        replay: Replay,
+        *,
+        attempts: int,
+        unsure: int,
+        idempotent: bool,
+        remaining_s: float,
+        budget: RetryBudget,
+        now_s: float,
+    ) -> bool:
+        """Say whether one more attempt may be made.
+
+        `attempts` have failed so far, `unsure` of them in a way that may have run (this one
+        included). Takes a token from the budget when it allows a retry of such a one.
+        """
+        if attempts >= self.max_attempts or remaining_s <= 0:
+            return False
+        if replay is Replay.SAFE:
+            return unsure == 0 or idempotent
+        if replay is Replay.NEVER or not idempotent or unsure > 1:
+            return False
+        return budget.withdraw(now_s)

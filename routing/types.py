@@ -1,6 +1,7 @@
 """The nouns routing decides about. Immutable, and shared by every part of the gateway."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -22,17 +23,33 @@ class Replay(Enum):
     NEVER = "never"  # it would fail the same way again, or must not run twice
 
 
+class Blame(Enum):
+    """Whom the outcome of an attempt speaks against."""
+
+    NOBODY = "nobody"  # the server did its part: an answer, or a request that was wrong
+    UNTOLD = "untold"  # it was abandoned, or the server was known not to have it ready
+    OVERLOAD = "overload"  # the server is full: load, not a fault
+    SLOW = "slow"  # no answer before the deadline
+    VERSION = "version"  # this version on this server failed
+    FATAL = "fatal"  # ... in a way that will not pass by itself (dead stub, sick GPU)
+    SERVER = "server"  # the connection to the server failed
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """One configured server, as far as routing cares.
 
     `capacity` is its share of the work relative to the others: twice the capacity takes twice
-    the rows in flight before it counts as equally loaded.
+    the rows in flight before it counts as equally loaded; `model_capacity` overrides it for single
+    models. `serve` are shell patterns of the model names it is used for.
     """
 
     name: str
     capacity: float = 1.0
     zone: str | None = None
+    pool: str | None = None
+    serve: tuple[str, ...] = ("*",)
+    model_capacity: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +70,7 @@ class ModelSpec:
     """The signature of one model version, from its ModelConfig.
 
     `max_batch_size` 0 means the model does not batch. `sequence` models keep state between
-    requests; `decoupled` ones may answer any number of times.
+    requests; `decoupled` ones may answer any number of times. `scheduling` names the scheduler.
     """
 
     model: str
@@ -63,3 +80,9 @@ class ModelSpec:
     max_batch_size: int = 0
     decoupled: bool = False
     sequence: bool = False
+    scheduling: str = ""
+
+    def differs_in(self, other: "ModelSpec") -> list[str]:
+        """Return the parts of the signature in which two specs of one version differ."""
+        parts = ("inputs", "outputs", "max_batch_size", "decoupled", "scheduling")
+        return [part for part in parts if getattr(self, part) != getattr(other, part)]

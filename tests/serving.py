@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, cast
 from unittest import mock
 
@@ -75,7 +75,7 @@ class Serving:
     def held(self, server: str = "a") -> tuple[int, int, int]:
         """Return the calls, rows and detached calls on a server."""
         load = self.pool.loads[server]
-        return load.calls, load.in_flight, load.detached
+        return load.calls, load.rows, load.detached
 
     @property
     def idle(self) -> bool:
@@ -137,6 +137,17 @@ def _library_logs(log: io.BytesIO) -> Any:
         yield
     finally:
         root.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def no_diagnosis() -> Iterator[None]:
+    """Keep gateways from examining servers, which makes connections and calls of its own."""
+
+    async def watch(_: object) -> None:
+        await asyncio.Event().wait()
+
+    with mock.patch("gateway.upstream.doctor.Doctor.watch", watch):
+        yield
 
 
 @contextlib.contextmanager

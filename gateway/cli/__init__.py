@@ -11,8 +11,11 @@ import typer
 from gateway import __version__
 from gateway.cli.check import check
 from gateway.cli.demo import demo
+from gateway.cli.explain import explain
+from gateway.cli.fleet import fleet
 from gateway.cli.init import init
 from gateway.cli.serve import serve
+from gateway.cli.steering import breaker_app, model_app, servers_app
 
 app = typer.Typer(
     name="triton-gateway",
@@ -26,6 +29,11 @@ app.command()(serve)
 app.command()(check)
 app.command()(demo)
 app.command()(init)
+app.command()(fleet)
+app.command()(explain)
+app.add_typer(servers_app, name="servers")
+app.add_typer(model_app, name="model")
+app.add_typer(breaker_app, name="breaker")
 
 
 def _print_version(wanted: bool) -> None:

@@ -32,7 +32,7 @@ servers:
 {servers}
 api: {{host: 127.0.0.1, port: {api_port}}}
 ops: {{port: {ops_port}}}
-logging: {{format: console, level: warning, requests: errors}}
+logging: {{format: console, level: error, requests: errors}}
 shutdown: {{drain_delay_s: 0, grace_s: 5}}
 """
 _SERVER = "  - {{name: {name}, grpc: '{triton.grpc_address}', http: '{triton.http_address}'}}"
@@ -90,7 +90,7 @@ def _tritons(models: Path) -> Iterator[dict[str, LocalTriton]]:
             triton.wait_ready()
             typer.echo(
                 f"  server {name}: gRPC {triton.grpc_address}, HTTP {triton.http_address}, "
-                f"{len(SERVERS[name])} models"
+                f"pid {triton.pid}"
             )
         yield servers
         typer.echo("\nStopping the tritonservers ...")
@@ -130,7 +130,10 @@ class _Show:
         typer.echo(f"Fleet      {self._ops}/fleet")
         typer.echo(f"Metrics    {self._ops}/metrics")
         if not self._smoke:
-            typer.echo("\nCtrl-C stops everything.")
+            typer.echo(
+                "\nKill a server by its pid and send the request again: it is still answered."
+            )
+            typer.echo("Ctrl-C stops everything.")
 
 
 def _table(models: list[dict[str, Any]]) -> str:

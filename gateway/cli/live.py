@@ -11,12 +11,11 @@ from typing import TypeVar
 import typer
 
 from config.models import Config
-from config.servers import Server
 from gateway.tasks import spawn, stop
 from gateway.upstream.diagnose import diagnose
 from gateway.upstream.findings import Diagnosis, Finding, Severity, Target
 from gateway.upstream.survey import survey
-from gateway.wiring import CLOCK, upstream_tls
+from gateway.wiring import CLOCK, target_of
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ _SHOWN = 3
 
 def targets_of(config: Config, environ: Mapping[str, str]) -> dict[str, Target]:
     """Return what to probe, by server name; the secrets must be there."""
-    return {server.name: _target(server, environ) for server in config.servers}
+    return {server.name: target_of(server, environ) for server in config.servers}
 
 
 def examine(targets: Mapping[str, Target]) -> tuple[dict[str, Diagnosis], list[Finding]]:
@@ -84,14 +83,3 @@ async def _tell(waiting: Mapping[str, None]) -> None:
         names = ", ".join(list(waiting)[:_SHOWN])
         more = f" and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else ""
         typer.echo(f"waiting for {names}{more} ...", err=True)
-
-
-def _target(server: Server, environ: Mapping[str, str]) -> Target:
-    return Target(
-        grpc=server.grpc,
-        http=server.http,
-        metrics=server.metrics,
-        tls=upstream_tls(server.tls),
-        metadata=tuple((name, key.reveal(environ)) for name, key in server.metadata.items()),
-        expect=server.expect,
-    )

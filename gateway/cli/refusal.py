@@ -1,4 +1,7 @@
-"""How a command refuses: one clear line a problem on standard error, exit code 2."""
+"""How a command ends badly: one clear line a problem on standard error.
+
+Exit code 2 for what was refused before anything was done, 1 for what failed while doing it.
+"""
 
 import os
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ from config.models import Config
 from config.tree import ConfigError, Problem
 from gateway.wiring import listener_tls
 
+FAILED = 1
 REFUSED = 2
 
 
@@ -20,6 +24,12 @@ def refuse(*lines: object) -> NoReturn:
     for line in lines:
         typer.echo(line, err=True)
     raise typer.Exit(REFUSED)
+
+
+def fail(line: object) -> NoReturn:
+    """Print what failed and exit with 1."""
+    typer.echo(line, err=True)
+    raise typer.Exit(FAILED)
 
 
 def load_or_refuse(path: Path) -> Config:

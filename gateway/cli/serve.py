@@ -17,6 +17,7 @@ from config.models import Config
 from gateway import __version__
 from gateway.cli.refusal import load_or_refuse, refuse
 from gateway.observe.logs import LibraryLogs, LineBuffer, Logger
+from gateway.stores.state_file import DamagedState
 from gateway.tasks import spawn, stop
 from gateway.wiring import build, logger_for
 
@@ -68,7 +69,10 @@ async def _run(
     _route_library_logs(logger)
     stopping = asyncio.Event()
     _handle_signals(stopping, log)
-    gateway = build(config, os.environ, api_socket=api, ops_socket=ops, logger=logger)
+    try:
+        gateway = build(config, os.environ, api_socket=api, ops_socket=ops, logger=logger)
+    except DamagedState as error:
+        refuse(f"steering.state_file: {error}")
     logger.info(
         "starting",
         version=__version__,

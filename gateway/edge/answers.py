@@ -24,9 +24,11 @@ STATUS = {
     Kind.UNSUPPORTED: 501,
     Kind.BROKEN: 502,
     Kind.NOT_READY: 503,
+    Kind.DRAINING: 503,
     Kind.OVERLOADED: 503,
     Kind.UNREACHABLE: 503,
     Kind.UNAVAILABLE: 503,
+    Kind.SHUTDOWN: 503,
     Kind.DEADLINE: 504,
 }
 _SLOW_CLIENT = 408

@@ -5,6 +5,7 @@ exactly once, also when the client leaves half-way, which arrives here as a canc
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
@@ -44,7 +45,17 @@ class Api:
         self._body_limits = body_limits
         self._draining = draining
         self._clock = clock
-        self.in_flight = 0
+        self._running: set[asyncio.Task[object]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """The requests under way."""
+        return len(self._running)
+
+    def cut_off(self) -> None:
+        """End every request under way: the time for them is over."""
+        for task in tuple(self._running):
+            task.cancel()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -55,15 +66,22 @@ class Api:
             clock=self._clock,
             started_s=self._clock(),
         )
-        self.in_flight += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
         try:
             answer = await self._answer(exchange, request)
             return await self._write(exchange, request, answer)
-        except (asyncio.CancelledError, ConnectionError):
+        except asyncio.CancelledError:
+            if self._draining():
+                await self._cut_off(exchange, request)
+            exchange.fault = exchange.fault or _client_gone()
+            raise
+        except ConnectionError:
             exchange.fault = exchange.fault or _client_gone()
             raise
         finally:
-            self.in_flight -= 1
+            self._running.discard(task)
             self._settle(exchange)
 
     async def _answer(self, exchange: Exchange, request: web.BaseRequest) -> Answer:
@@ -84,12 +102,13 @@ class Api:
         return answer
 
     async def _dispatch(self, exchange: Exchange, request: web.BaseRequest) -> Answer:
-        # The body first: left unread, it would make the connection useless for the next request.
-        body = await read_body(request, self._body_limits)
+        exchange.path = request.raw_path
+        exchange.timeout_s = timeout_s(request)
+        # The body before the route: left unread, it would make the connection useless.
+        body = await read_body(request, self._body_limits, allowed_s=exchange.timeout_s)
         exchange.bytes_in = len(body)
         route = match(request.method, request.raw_path)
         exchange.route = route.name
-        exchange.timeout_s = timeout_s(request)
         if route.name != "infer":
             return await self._handlers[route.name](route, body)
         received = _received(request, route, body)
@@ -104,10 +123,22 @@ class Api:
         answer.headers[REQUEST_ID] = exchange.request_id
         answer.headers["Server"] = SERVER
         answer.headers["Server-Timing"] = _server_timing(exchange)
-        response = WholeResponse(answer, close=answer.close or self._draining())
+        response = WholeResponse(
+            answer,
+            close=answer.close or self._draining(),
+            stall_s=self._body_limits.stall_s,
+        )
         await response.prepare(request)
         await response.write_eof()
         return response
+
+    async def _cut_off(self, exchange: Exchange, request: web.BaseRequest) -> None:
+        """Tell the caller that the grace time is over, if there is still somebody to tell."""
+        if exchange.status or request.transport is None or request.transport.is_closing():
+            return
+        exchange.fault = Fault(Kind.SHUTDOWN, "the gateway was shut down", origin=Origin.GATEWAY)
+        with contextlib.suppress(ConnectionError):
+            await self._write(exchange, request, fault_answer(exchange.fault))
 
     def _settle(self, exchange: Exchange) -> None:
         exchange.enter("settle")

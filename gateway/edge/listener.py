@@ -10,6 +10,7 @@ import logging
 import socket
 import ssl
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -22,6 +23,7 @@ from gateway.edge.response import WholeResponse
 _BACKLOG = 1024
 _READ_BUFFER_BYTES = 1024 * 1024
 _MAX_HEADERS = 256
+_STALL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,16 @@ class _Protocol(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Return the answer to a request that never became one (bad HTTP, too long a line)."""
-        self.log_debug("refused a request", exc_info=exc)
+        ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(exc, ConnectionError)
+        log = self.logger.error if ours else self.log_debug
+        log("a request was ended by the server: %s", message or status, exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("an answer was already begun")
         text = "malformed HTTP request" if status < 500 else "internal error of the gateway"
         headers = {"Content-Type": JSON, REQUEST_ID: request_id(request), "Server": SERVER}
-        return WholeResponse(Answer(status, (error_body(text),), headers), close=True)
+        return WholeResponse(
+            Answer(status, (error_body(text),), headers), close=True, stall_s=_STALL_S
+        )
 
 
 class _Server(web.Server):
@@ -101,7 +107,8 @@ class Listener:
             self._accepting.close()
 
     async def close(self, *, timeout_s: float) -> None:
-        """Close every connection; requests under way get `timeout_s`, then are cancelled."""
+        """Close every connection; requests under way are cut off and get `timeout_s` to say so."""
         if self._server is not None:
+            self._api.cut_off()
             self._server.pre_shutdown()
             await self._server.shutdown(timeout_s)

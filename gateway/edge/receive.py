@@ -5,6 +5,7 @@ while it arrives otherwise, and the time between two pieces of it.
 """
 
 import asyncio
+import math
 import random
 import re
 from dataclasses import dataclass
@@ -51,11 +52,13 @@ def timeout_s(request: web.BaseRequest) -> float | None:
     return int(found[1]) / 1000
 
 
-async def read_body(request: web.BaseRequest, limits: BodyLimits) -> bytes:
-    """Read the whole body, as it was sent.
+async def read_body(
+    request: web.BaseRequest, limits: BodyLimits, *, allowed_s: float | None
+) -> bytes:
+    """Read the whole body, as it was sent, within the time the client allows for the request.
 
-    Raises Fault: TOO_LARGE over `max_bytes`, DEADLINE when the client stalls, INVALID for broken
-    framing.
+    Raises Fault: TOO_LARGE over `max_bytes`, DEADLINE when the client stalls or its time is over,
+    INVALID for broken framing.
     """
     content = request.content
     if content.is_eof() and content.at_eof():
@@ -66,22 +69,25 @@ async def read_body(request: web.BaseRequest, limits: BodyLimits) -> bytes:
     if content.is_eof():
         return _bounded(content.read_nowait(), limits.max_bytes)
     await _continue(request)
-    return await _gather(request, limits)
+    return await _gather(request, limits, allowed_s)
 
 
-async def _gather(request: web.BaseRequest, limits: BodyLimits) -> bytes:
+async def _gather(request: web.BaseRequest, limits: BodyLimits, allowed_s: float | None) -> bytes:
     chunks: list[bytes] = []
     size = 0
     loop = asyncio.get_running_loop()
+    until_s = math.inf if allowed_s is None else loop.time() + allowed_s
     try:
-        async with asyncio.timeout(limits.stall_s) as stall:
+        async with asyncio.timeout_at(min(until_s, loop.time() + limits.stall_s)) as limit:
             while chunk := await request.content.readany():
                 size += len(chunk)
                 if size > limits.max_bytes:
                     raise _too_large(limits.max_bytes)
                 chunks.append(chunk)
-                stall.reschedule(loop.time() + limits.stall_s)
+                limit.reschedule(min(until_s, loop.time() + limits.stall_s))
     except TimeoutError:
+        if limit.when() == until_s:
+            raise Fault.deadline_passed() from None
         raise Fault(
             Kind.DEADLINE,
             f"no part of the request body arrived for {limits.stall_s:g} s",

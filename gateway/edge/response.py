@@ -4,6 +4,7 @@ aiohttp's own Response prepares headers in a mapping, adds some and writes in tw
 that are known from their first to their last byte that is a third of the server's whole cost.
 """
 
+import asyncio
 from http import HTTPStatus
 
 from aiohttp import web
@@ -16,11 +17,15 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {499: "Clien
 
 
 class WholeResponse(web.StreamResponse):
-    """What aiohttp is given for an `Answer`; header values must be free of line breaks."""
+    """What aiohttp is given for an `Answer`; header values must be free of line breaks.
 
-    def __init__(self, answer: Answer, *, close: bool) -> None:
+    A client that takes nothing of a large answer for `stall_s` is cut off.
+    """
+
+    def __init__(self, answer: Answer, *, close: bool, stall_s: float) -> None:
         super().__init__(status=answer.status)
         self._answer = answer
+        self._stall_s = stall_s
         if close:
             self.force_close()
 
@@ -44,7 +49,21 @@ class WholeResponse(web.StreamResponse):
         transport.writelines([head, *parts])
         request.writer.output_size += len(head) + self._answer.length
         if self._answer.length >= _DRAIN_FROM_BYTES:
-            await request.writer.drain()
+            await self._drain(request, transport)
+
+    async def _drain(self, request: web.BaseRequest, transport: asyncio.Transport) -> None:
+        """Wait until the client has taken the answer, as long as it takes any of it at all."""
+        left = transport.get_write_buffer_size()
+        while True:
+            try:
+                async with asyncio.timeout(self._stall_s):
+                    await request.writer.drain()
+                return
+            except TimeoutError:
+                before, left = left, transport.get_write_buffer_size()
+                if left >= before:
+                    transport.abort()
+                    raise ConnectionResetError("the client stopped reading") from None
 
     def _head(self, request: web.BaseRequest) -> bytes:
         answer = self._answer

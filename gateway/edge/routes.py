@@ -33,7 +33,7 @@ ROUTES = frozenset(
 """The names of all routes: a closed set, used as a metric label."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Route:
     """A matched route; `model` is decoded, `version` None when the path names none."""
 

@@ -20,6 +20,7 @@ Logger = structlog.typing.FilteringBoundLogger
 
 _FLUSH_INTERVAL_S = 0.1
 _FLUSH_LINES = 1000
+_SHOWN_PATH = 200
 
 
 class LineBuffer:
@@ -176,6 +177,8 @@ def _fields(exchange: Exchange) -> dict[str, object]:
     }
     if exchange.model:
         fields |= {"model": exchange.model, "version": exchange.version}
+    else:
+        fields["path"] = exchange.path[:_SHOWN_PATH]
     if exchange.attempts:
         fields |= {"server": exchange.server, "attempts": exchange.attempts}
     if exchange.detached:

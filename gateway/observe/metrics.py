@@ -191,7 +191,7 @@ class FleetMetrics(Collector):
         )
         for load in self._pool.loads.values():
             calls.add_metric([load.name], load.calls)
-            rows.add_metric([load.name], load.in_flight)
+            rows.add_metric([load.name], load.rows)
             detached.add_metric([load.name], load.detached)
         yield calls
         yield rows

@@ -1,9 +1,10 @@
 """The fleet as JSON, with the reason of everything that is not ready."""
 
+from collections.abc import Collection
 from typing import Any
 
 from gateway.ports import Channels, Fleet
-from routing.fleet import ServerRow
+from routing.fleet import ModelRoute, ModelVersion, ServerRow, VersionRoute
 from routing.pool import Pool
 from routing.types import State
 
@@ -11,34 +12,44 @@ from routing.types import State
 def fleet_view(fleet: Fleet, pool: Pool, channels: Channels) -> dict[str, Any]:
     """Return the table server x model x version, and what is under way on each server."""
     snapshot = fleet.snapshot
+    bad = pool.bad_versions()
     return {
-        "servers": [
-            {
-                **_server(row),
-                "capacity": pool.loads[row.name].capacity,
-                "in_flight_calls": pool.loads[row.name].calls,
-                "in_flight_rows": pool.loads[row.name].in_flight,
-                "detached_calls": pool.loads[row.name].detached,
-                "channels": list(channels.states(row.name)),
-            }
-            for row in snapshot.servers.values()
-        ],
+        "servers": [server_view(row, pool, channels) for row in snapshot.servers.values()],
         "models": [
-            {
-                "name": name,
-                "default_version": model.default,
-                "versions": {
-                    str(version): list(route.servers)
-                    for version, route in sorted(model.versions.items())
-                },
-            }
-            for name, model in sorted(snapshot.models.items())
+            _model(name, model, pool, bad) for name, model in sorted(snapshot.models.items())
+        ],
+        "findings": list(channels.findings()),
+        "breakers": [
+            {"of": of, "server": server, "circuit": breaker.circuit.value}
+            for of, breakers in pool.breakers().items()
+            for server, breaker in breakers.items()
         ],
     }
 
 
-def _server(row: ServerRow) -> dict[str, Any]:
-    models = [
+def server_view(row: ServerRow, pool: Pool, channels: Channels) -> dict[str, Any]:
+    """Return one server: what it is, what it has, and what this gateway has under way there."""
+    load = pool.loads[row.name]
+    return {
+        "name": row.name,
+        "up": row.up,
+        **({} if row.up else {"reason": row.reason}),
+        "cordoned": row.name in pool.steering.cordoned,
+        "server_id": row.server_id,
+        "triton_version": row.triton_version,
+        "capacity": load.server.capacity,
+        "zone": load.server.zone,
+        "in_flight_calls": load.calls,
+        "in_flight_rows": load.rows,
+        "detached_calls": load.detached,
+        "channels": list(channels.states(row.name)),
+        "models": _held(row),
+        "not_loaded": sorted(row.unloaded),
+    }
+
+
+def _held(row: ServerRow) -> list[dict[str, Any]]:
+    return [
         {
             "name": key.model,
             "version": key.version,
@@ -47,12 +58,27 @@ def _server(row: ServerRow) -> dict[str, Any]:
         }
         for key, model in sorted(row.models.items())
     ]
+
+
+def _model(
+    name: str, model: ModelRoute, pool: Pool, bad: Collection[ModelVersion]
+) -> dict[str, Any]:
     return {
-        "name": row.name,
-        "up": row.up,
-        **({} if row.up else {"reason": row.reason}),
-        "server_id": row.server_id,
-        "triton_version": row.triton_version,
-        "models": models,
-        "not_loaded": sorted(row.unloaded),
+        "name": name,
+        "default_version": model.default,
+        "versions": {
+            str(version): {
+                "servers": list(route.servers),
+                "steered_off": _steered_off(name, version, route, pool),
+                "left_out": dict(route.left_out),
+                "bad": ModelVersion(name, version) in bad,
+            }
+            for version, route in sorted(model.versions.items())
+        },
     }
+
+
+def _steered_off(name: str, version: int, route: VersionRoute, pool: Pool) -> dict[str, str]:
+    """Return the servers of a version that operators have taken out, each with how."""
+    reasons = {server: pool.steering.reason(name, version, server) for server in route.servers}
+    return {server: reason for server, reason in reasons.items() if reason is not None}

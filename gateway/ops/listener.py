@@ -1,6 +1,9 @@
-"""The ops listener: /healthz and /readyz for probes, /metrics and /fleet for operators.
+"""The ops listener: /healthz and /readyz for probes, the rest for operators.
 
-With a key set, everything but the two health routes needs `Authorization: Bearer <key>`.
+Reading: /metrics, /fleet, /servers/NAME, /explain. Steering, by POST: /servers/NAME/cordon and
+/uncordon, /models/NAME/block and /unblock, /breakers/reset; who asked is taken from the header
+X-Actor. With a key set, everything but the two health routes needs `Authorization: Bearer <key>`.
+Refusals are JSON: `error` for people, `code` for programs.
 """
 
 import hmac
@@ -13,11 +16,16 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from gateway.ops.fleet_view import fleet_view
+from gateway.explain import Explainer
+from gateway.names import UnknownName
+from gateway.ops.fleet_view import fleet_view, server_view
 from gateway.ports import Channels, Fleet
+from gateway.steering import MAX_VERSION, SteeringDesk
 from routing.pool import Pool
+from routing.steering import Block
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+_MAX_ACTOR_LENGTH = 100
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -32,6 +40,8 @@ class OpsListener:
         fleet: Fleet,
         pool: Pool,
         channels: Channels,
+        desk: SteeringDesk,
+        explainer: Explainer,
         not_ready_reason: Callable[[], str | None],
         key: str | None = None,
         tls: ssl.SSLContext | None = None,
@@ -41,6 +51,8 @@ class OpsListener:
         self._fleet = fleet
         self._pool = pool
         self._channels = channels
+        self._desk = desk
+        self._explainer = explainer
         self._not_ready_reason = not_ready_reason
         self._key = key
         self._tls = tls
@@ -48,13 +60,20 @@ class OpsListener:
 
     async def start(self) -> None:
         """Begin to answer."""
-        app = web.Application(middlewares=[self._authenticate])
+        app = web.Application(middlewares=[self._authenticate, _refusals])
         app.add_routes(
             [
                 web.get("/healthz", self._health),
                 web.get("/readyz", self._ready),
                 web.get("/metrics", self._metrics),
                 web.get("/fleet", self._fleet_view),
+                web.get("/servers/{server}", self._server),
+                web.get("/explain", self._explain),
+                web.post("/servers/{server}/cordon", self._cordon),
+                web.post("/servers/{server}/uncordon", self._uncordon),
+                web.post("/models/{model}/block", self._block),
+                web.post("/models/{model}/unblock", self._unblock),
+                web.post("/breakers/reset", self._reset_breakers),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -71,10 +90,10 @@ class OpsListener:
         if self._key is not None and request.path not in _OPEN_PATHS:
             given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
             if not hmac.compare_digest(given, b"Bearer " + self._key.encode()):
-                return _json(
-                    {"error": "this needs the header 'Authorization: Bearer <ops key>'"},
-                    status=401,
-                )
+                needed = "this needs the header 'Authorization: Bearer <ops key>'"
+                return _refusal(needed, "unauthenticated", status=401)
+        if request.method == "POST" and _is_from_another_site(request):
+            return _refusal("commands are not taken from web pages", "cross_site", status=403)
         return await handler(request)
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -92,7 +111,89 @@ class OpsListener:
         )
 
     async def _fleet_view(self, _: web.Request) -> web.Response:
-        return _json(fleet_view(self._fleet, self._pool, self._channels))
+        view = fleet_view(self._fleet, self._pool, self._channels)
+        return _json(
+            {
+                "not_ready_reason": self._not_ready_reason(),
+                **view,
+                "steering": self._desk.view(),
+            }
+        )
+
+    async def _server(self, request: web.Request) -> web.Response:
+        name = request.match_info["server"]
+        servers = self._fleet.snapshot.servers
+        if name not in servers:
+            raise UnknownName.among("server", name, servers)
+        return _json(server_view(servers[name], self._pool, self._channels))
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        request_id = request.query.get("request_id")
+        if request_id is not None:
+            return _json(self._explainer.request(request_id))
+        model = request.query.get("model")
+        if not model:
+            raise ValueError("name a model or a request_id")
+        return _json(self._explainer.model(model, _version(request)))
+
+    async def _cordon(self, request: web.Request) -> web.Response:
+        return _json(await self._desk.cordon(request.match_info["server"], by=_actor(request)))
+
+    async def _uncordon(self, request: web.Request) -> web.Response:
+        return _json(await self._desk.uncordon(request.match_info["server"], by=_actor(request)))
+
+    async def _block(self, request: web.Request) -> web.Response:
+        return _json(await self._desk.block(_block(request), by=_actor(request)))
+
+    async def _unblock(self, request: web.Request) -> web.Response:
+        return _json(await self._desk.unblock(_block(request), by=_actor(request)))
+
+    async def _reset_breakers(self, request: web.Request) -> web.Response:
+        query = request.query
+        done = await self._desk.reset_breakers(
+            query.get("server"), query.get("model"), _version(request), by=_actor(request)
+        )
+        return _json(done)
+
+
+@web.middleware
+async def _refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except UnknownName as error:
+        return _refusal(str(error), "unknown_name", status=404)
+    except ValueError as error:
+        return _refusal(str(error), "invalid", status=400)
+
+
+def _is_from_another_site(request: web.Request) -> bool:
+    """Whether a web page of somebody else makes an operator's browser send this (CSRF)."""
+    origin = request.headers.get("Origin")
+    return origin is not None and origin.partition("://")[2] != request.host
+
+
+def _block(request: web.Request) -> Block:
+    return Block(request.match_info["model"], _version(request), request.query.get("server"))
+
+
+def _version(request: web.Request) -> int | None:
+    text = request.query.get("version")
+    if text is None:
+        return None
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_VERSION))
+    if not (is_number and 1 <= int(text) <= MAX_VERSION):
+        raise ValueError(f"version '{text[:20]}' is not a version number")
+    return int(text)
+
+
+def _actor(request: web.Request) -> str:
+    where = request.remote or "unknown"
+    named = request.headers.get("X-Actor", "")[:_MAX_ACTOR_LENGTH]
+    return f"{named} from {where}" if named and named.isprintable() else where
+
+
+def _refusal(error: str, code: str, *, status: int) -> web.Response:
+    return _json({"error": error, "code": code}, status=status)
 
 
 def _json(value: object, *, status: int = 200) -> web.Response:

@@ -69,7 +69,7 @@ def _swapped(evidence: Evidence) -> tuple[Finding, tuple[str, str]] | None:
 
 def _grpc(evidence: Evidence, fault: Fault) -> Finding:
     where, seen = evidence.target.grpc, evidence.seen.get("grpc")
-    if fault.kind is FaultKind.NOT_READY:
+    if fault.kind is FaultKind.DRAINING:
         return error(
             "stopping",
             f"the server at {where} is going down: {one_line(fault.message)}",

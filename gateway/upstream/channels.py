@@ -79,10 +79,11 @@ class ChannelOptions:
 class Channel:
     """One connection, and how many inference calls are on it."""
 
-    __slots__ = ("_channel", "in_flight", "infer", "silent")
+    __slots__ = ("_channel", "confirmed", "in_flight", "infer", "silent")
 
     def __init__(self, target: str, options: ChannelOptions) -> None:
         self._channel = _open(target, options)
+        self.confirmed = False
         self.in_flight = 0
         self.silent = 0  # probes in a row that got no answer
         self.infer = self.unary("ModelInfer")
@@ -90,6 +91,10 @@ class Channel:
     def unary(self, method: str) -> Unary:
         """Return a callable for one method; requests and replies are serialised bytes."""
         return self._channel.unary_unary(METHOD + method)
+
+    def is_confirmed(self) -> bool:
+        """Whether the server at the end of this very connection has been identified."""
+        return self.confirmed and self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     def waits_to_reconnect(self) -> bool:
         """Whether the last attempt to connect failed and the next one is not due yet."""
@@ -105,9 +110,15 @@ class Channel:
 
 
 class ChannelPool:
-    """The connections to one server."""
+    """The connections to one server.
 
-    def __init__(self, target: str, options: ChannelOptions) -> None:
+    With `identity_matters` calls go only over connections whose other end the prober confirmed.
+    """
+
+    def __init__(
+        self, target: str, options: ChannelOptions, *, identity_matters: bool = False
+    ) -> None:
+        self._identity_matters = identity_matters
         self._target = target
         self._options = options
         self._channels = [Channel(target, options) for _ in range(options.channels)]
@@ -118,16 +129,33 @@ class ChannelPool:
         """All channels, in a stable order."""
         return self._channels
 
-    def least_busy(self) -> Channel:
-        """Return the channel with the fewest inference calls on it.
+    def least_busy(self) -> Channel | None:
+        """Return the usable channel with the fewest inference calls on it.
 
-        One that waits to reconnect would fail the call at once; it is taken only if all do.
+        One that waits to reconnect would fail the call at once; it is taken only if all do. None
+        if the server's identity has to be known and is not, on any channel.
         """
         best = min(self._channels, key=_in_flight)
-        if best.waits_to_reconnect():
-            others = [c for c in self._channels if not c.waits_to_reconnect()]
-            best = min(others, key=_in_flight, default=best)
-        return best
+        if self._is_usable(best):
+            return best
+        usable = [channel for channel in self._channels if self._is_usable(channel)]
+        if usable:
+            return min(usable, key=_in_flight)
+        return None if self._identity_matters else best
+
+    def for_control(self) -> Channel | None:
+        """Return the channel for calls that are not inference, None as above.
+
+        A call on a lost connection would bring it back unidentified, and inference after it.
+        """
+        if not self._identity_matters:
+            return self._channels[0]
+        return next((channel for channel in self._channels if channel.is_confirmed()), None)
+
+    def _is_usable(self, channel: Channel) -> bool:
+        if self._identity_matters:
+            return channel.is_confirmed()
+        return not channel.waits_to_reconnect()
 
     def next_for_probe(self) -> Channel:
         """Return the channels in turn, so that probes notice each one that went silent."""

@@ -17,7 +17,7 @@ from gateway.upstream.channels import Channel
 from gateway.upstream.errors import to_fault
 from gateway.upstream.messages import M, parse
 from gateway.upstream.proto_json import to_json_object
-from gateway.upstream.transport import Upstream
+from gateway.upstream.transport import Upstream, not_confirmed
 
 
 async def call_method(
@@ -35,7 +35,9 @@ async def call_method(
     take another path through the server than inference and may have a gRPC deadline on every
     version.)
     """
-    channel = channel or upstream.pool.channels[0]
+    channel = channel or upstream.pool.for_control()
+    if channel is None:
+        raise not_confirmed()
     call = channel.unary(method)(
         request.SerializeToString(), metadata=upstream.metadata, timeout=timeout_s
     )

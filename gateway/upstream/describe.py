@@ -75,6 +75,7 @@ def model_spec(key: ModelVersion, config: model_config_pb2.ModelConfig) -> Model
         max_batch_size=config.max_batch_size,
         decoupled=config.model_transaction_policy.decoupled,
         sequence=config.HasField("sequence_batching"),
+        scheduling=config.WhichOneof("scheduling_choice") or "",
     )
 
 

@@ -48,7 +48,11 @@ _NO_CALL = frozenset({FaultKind.UNREACHABLE, FaultKind.DEADLINE, FaultKind.BROKE
 
 
 async def diagnose(
-    target: Target, *, clock: Clock, timeout_s: float = DIAGNOSE_TIMEOUT_S
+    target: Target,
+    *,
+    clock: Clock,
+    timeout_s: float = DIAGNOSE_TIMEOUT_S,
+    ask_control: bool = True,
 ) -> Diagnosis:
     """Probe one server within `timeout_s` seconds; every problem is a finding, none is raised.
 
@@ -58,20 +62,22 @@ async def diagnose(
     The model control mode shows in no answer of Triton. It is learnt by asking to *unload a model
     with a random name that cannot exist*: in the modes none and poll Triton refuses any unload, in
     mode explicit unloading what is unknown succeeds and does nothing (seen on 2.51: the index
-    stays as it was). Loading an unknown name would make the server read its repository.
+    stays as it was). Loading an unknown name would make the server read its repository. Without
+    `ask_control` it is not asked: a running gateway touches nothing on its own account.
 
     Which calls are restricted is found out by making them, so a server that restricts nothing but
     inference looks unrestricted.
     """
     async with open_session(target, clock=clock, timeout_s=timeout_s) as session:
-        return await _Probe(session).run()
+        return await _Probe(session, ask_control=ask_control).run()
 
 
 class _Probe:
     """The state of one diagnosis."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, ask_control: bool) -> None:
         self._session = session
+        self._ask_control = ask_control
         self._target = session.target
         self._findings: list[Finding] = []
         self._models: Counters | None = None
@@ -91,7 +97,7 @@ class _Probe:
         self._findings += identity_findings(said, self._target.expect)
         round_trip_ms = await self._round_trip()
         await self._read_models()
-        control = await self._control_mode()
+        control = await self._control_mode() if self._ask_control else Control.UNKNOWN
         signatures = await self._read_signatures()
         await self._judge_readiness()
         self._findings += advice.restricted_findings(self._target, session.restricted)

@@ -1,9 +1,10 @@
-"""gRPC errors of a Triton -> Fault.
+"""gRPC errors of a Triton -> Fault: what happened, may it run again, and whom it speaks against.
 
 Triton answers UNAVAILABLE for at least five different things, and the gRPC library uses the same
 code for a dead connection; neither sends metadata that would tell them apart, so the text decides.
-The table is data, tried top to bottom; the texts were seen on Triton 2.39 and 2.51 or read in the
-sources of 2.73. What matches nothing counts as "may have run".
+`RULES` is data, tried top to bottom. Each row says where its text comes from: "seen" on that Triton
+release, "read" in the sources of one, or "grpc" for the library's own. When a release changes a
+text, add a row. What matches nothing is unknown: it may have run, and speaks against the version.
 """
 
 import re
@@ -11,19 +12,23 @@ from dataclasses import dataclass
 
 import grpc
 
-from gateway.faults import RETRY_AFTER_S, Fault, Kind, Origin, Replay
+from gateway.faults import RETRY_AFTER_S, Blame, Fault, Kind, Origin, Replay
 
 _Code = grpc.StatusCode
+_UNAVAILABLE = _Code.UNAVAILABLE
+_EXHAUSTED = _Code.RESOURCE_EXHAUSTED
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one kind of error text means. `says` replaces a text that names addresses."""
+    """What one kind of error text means. `says` replaces a text the caller must not read."""
 
     code: grpc.StatusCode
     pattern: str
     kind: Kind
     replay: Replay
+    blame: Blame
+    source: str
     says: str | None = None
     origin: Origin = Origin.UPSTREAM
 
@@ -34,107 +39,81 @@ class Rule:
 
 _NO_CONNECTION = "the server could not be reached"
 _LOST = "the connection to the server was lost before it answered"
+_TOO_LARGE = "the request is larger than a server accepts"
+_TOO_LATE = "the deadline of the request has passed"
+_DECOUPLED = "HTTP end point doesn't support models with decoupled transaction policy"
 
 RULES = (
-    # Triton itself: the model or version is not there (any more).
-    Rule(_Code.UNAVAILABLE, r"is not at ready state", Kind.NOT_READY, Replay.SAFE),
-    Rule(_Code.NOT_FOUND, r"Request for unknown model", Kind.NOT_READY, Replay.SAFE),
-    # Triton itself: full. Nothing of the request has run.
-    Rule(_Code.UNAVAILABLE, r"Exceeds maximum queue size", Kind.OVERLOADED, Replay.SAFE),
-    Rule(_Code.UNAVAILABLE, r"Request timeout expired", Kind.OVERLOADED, Replay.NEVER),
-    Rule(
-        _Code.UNAVAILABLE,
-        r"timeout of the corresponding sequence has been expired",
-        Kind.OVERLOADED,
-        Replay.NEVER,
-    ),
-    # Triton itself: going down.
-    Rule(_Code.UNAVAILABLE, r"Server (exiting|is stopping|not ready)", Kind.NOT_READY, Replay.SAFE),
-    Rule(_Code.UNAVAILABLE, r"server is shutting down", Kind.NOT_READY, Replay.SAFE),
-    # Triton itself: not allowed.
-    Rule(
-        _Code.UNAVAILABLE,
-        r"(protocol|API) is restricted",
-        Kind.FORBIDDEN,
-        Replay.NEVER,
-        says="the server restricts this call and the gateway has no key for it",
-    ),
-    Rule(_Code.UNAVAILABLE, r"explicit model load / unload", Kind.UNSUPPORTED, Replay.NEVER),
-    # The connection: never made.
-    Rule(
-        _Code.UNAVAILABLE,
-        r"^failed to connect to all addresses|[Ee]rrors? resolving|DNS resolution failed",
-        Kind.UNREACHABLE,
-        Replay.SAFE,
-        says=_NO_CONNECTION,
-    ),
+    # The model or version is not there (any more), or the server is going down. Nothing has run.
+    Rule(_UNAVAILABLE, r"is not at ready state",
+         Kind.NOT_READY, Replay.SAFE, Blame.UNTOLD, "seen 2.51"),
+    Rule(_Code.NOT_FOUND, r"Request for unknown model",
+         Kind.NOT_READY, Replay.SAFE, Blame.UNTOLD, "seen 2.51"),
+    Rule(_UNAVAILABLE, r"Server (exiting|is stopping|not ready)",
+         Kind.DRAINING, Replay.SAFE, Blame.UNTOLD, "seen 2.51"),
+    Rule(_UNAVAILABLE, r"server is shutting down",
+         Kind.DRAINING, Replay.SAFE, Blame.UNTOLD, "read 2.73"),
+    # The server is full. Nothing has run.
+    Rule(_UNAVAILABLE, r"Exceeds maximum queue size",
+         Kind.OVERLOADED, Replay.SAFE, Blame.OVERLOAD, "seen 2.51"),
+    Rule(_UNAVAILABLE, r"Request timeout expired",
+         Kind.OVERLOADED, Replay.NEVER, Blame.OVERLOAD, "seen 2.51"),
+    Rule(_UNAVAILABLE, r"timeout of the corresponding sequence has been expired",
+         Kind.OVERLOADED, Replay.NEVER, Blame.OVERLOAD, "read 2.73"),
+    # The server does not allow it.
+    Rule(_UNAVAILABLE, r"(protocol|API) is restricted",
+         Kind.FORBIDDEN, Replay.NEVER, Blame.NOBODY, "seen 2.51",
+         says="the server restricts this call and the gateway has no key for it"),
+    Rule(_UNAVAILABLE, r"explicit model load / unload",
+         Kind.UNSUPPORTED, Replay.NEVER, Blame.NOBODY, "seen 2.51"),
+    # The server is ready and yet cannot: it will not pass by itself.
+    Rule(_Code.INTERNAL, r"[Ss]tub process .*(not healthy|has been killed|unexpectedly)",
+         Kind.FAILED, Replay.NEVER, Blame.FATAL, "read 2.73"),
+    Rule(_Code.INTERNAL,
+         r"CUDA error|cudaError|device-side assert|illegal memory access|uncorrectable ECC"
+         r"|CUDNN_STATUS_|CUBLAS_STATUS_",
+         Kind.FAILED, Replay.NEVER, Blame.FATAL, "read 2.73"),
+    # The connection: never made, so nothing has run.
+    Rule(_UNAVAILABLE,
+         r"^failed to connect to all addresses|^errors? resolving|^DNS resolution failed",
+         Kind.UNREACHABLE, Replay.SAFE, Blame.SERVER, "grpc", says=_NO_CONNECTION),
     # The connection: lost with the request on it.
-    Rule(
-        _Code.UNAVAILABLE,
-        r"Socket closed|Connection reset|Broken pipe|Stream removed|GOAWAY|Too many pings"
-        r"|[Kk]eepalive|transport|recvmsg|sendmsg|Cancelling all calls",
-        Kind.BROKEN,
-        Replay.UNSURE,
-        says=_LOST,
-    ),
-    Rule(
-        _Code.RESOURCE_EXHAUSTED,
-        r"^SERVER: Received message larger than max",
-        Kind.TOO_LARGE,
-        Replay.NEVER,
-        says="the request is larger than a server accepts",
-        origin=Origin.CLIENT,
-    ),
-    Rule(
-        _Code.RESOURCE_EXHAUSTED,
-        r"Received message larger than max",
-        Kind.BROKEN,
-        Replay.NEVER,
-        says="the answer of the model is larger than the gateway accepts",
-    ),
-    Rule(
-        _Code.RESOURCE_EXHAUSTED,
-        r"Sent message larger than max",
-        Kind.TOO_LARGE,
-        Replay.NEVER,
-        says="the request is larger than a server accepts",
-        origin=Origin.CLIENT,
-    ),
-    Rule(
-        _Code.RESOURCE_EXHAUSTED,
-        r"metadata size exceeds",
-        Kind.FAILED,
-        Replay.NEVER,
-        says="the server reported an error whose text is too long to be carried",
-    ),
-    Rule(
-        _Code.UNIMPLEMENTED,
-        r"decoupled transaction policy",
-        Kind.UNSUPPORTED,
-        Replay.NEVER,
-        says="HTTP end point doesn't support models with decoupled transaction policy",
-    ),
-    Rule(
-        _Code.UNIMPLEMENTED,
-        r"Method not found",
-        Kind.BROKEN,
-        Replay.SAFE,
-        says="the server does not speak Triton's protocol",
-    ),
-)
+    Rule(_UNAVAILABLE,
+         r"Socket closed|Connection reset|Broken pipe|Stream removed|GOAWAY|Too many pings"
+         r"|[Kk]eepalive|transport|recvmsg|sendmsg|Cancelling all calls",
+         Kind.BROKEN, Replay.UNSURE, Blame.SERVER, "grpc", says=_LOST),
+    # Sizes.
+    Rule(_EXHAUSTED, r"^SERVER: Received message larger than max|Sent message larger than max",
+         Kind.TOO_LARGE, Replay.NEVER, Blame.NOBODY, "grpc", says=_TOO_LARGE, origin=Origin.CLIENT),
+    Rule(_EXHAUSTED, r"Received message larger than max",
+         Kind.BROKEN, Replay.NEVER, Blame.NOBODY, "grpc",
+         says="the answer of the model is larger than the gateway accepts"),
+    Rule(_EXHAUSTED, r"metadata size exceeds",
+         Kind.FAILED, Replay.NEVER, Blame.VERSION, "grpc",
+         says="the server reported an error whose text is too long to be carried"),
+    # Time.
+    Rule(_Code.DEADLINE_EXCEEDED, "",
+         Kind.DEADLINE, Replay.NEVER, Blame.SLOW, "grpc", says=_TOO_LATE),
+    # What the server does not offer.
+    Rule(_Code.UNIMPLEMENTED, r"decoupled transaction policy",
+         Kind.UNSUPPORTED, Replay.NEVER, Blame.NOBODY, "seen 2.51", says=_DECOUPLED),
+    Rule(_Code.UNIMPLEMENTED, r"Method not found",
+         Kind.BROKEN, Replay.SAFE, Blame.SERVER, "grpc",
+         says="the server does not speak Triton's protocol"),
+)  # fmt: skip
 
 _BY_CODE = {
-    _Code.INVALID_ARGUMENT: Kind.INVALID,
-    _Code.NOT_FOUND: Kind.NOT_FOUND,
-    _Code.ALREADY_EXISTS: Kind.INVALID,
-    _Code.UNIMPLEMENTED: Kind.UNSUPPORTED,
-    _Code.INTERNAL: Kind.FAILED,
-    _Code.UNKNOWN: Kind.REJECTED,
-    _Code.CANCELLED: Kind.REJECTED,
-    _Code.DEADLINE_EXCEEDED: Kind.DEADLINE,
-    _Code.UNAVAILABLE: Kind.UNAVAILABLE,
+    _Code.INVALID_ARGUMENT: (Kind.INVALID, Replay.NEVER, Blame.NOBODY),
+    _Code.NOT_FOUND: (Kind.NOT_FOUND, Replay.NEVER, Blame.NOBODY),
+    _Code.ALREADY_EXISTS: (Kind.INVALID, Replay.NEVER, Blame.NOBODY),
+    _Code.UNIMPLEMENTED: (Kind.UNSUPPORTED, Replay.NEVER, Blame.NOBODY),
+    _Code.INTERNAL: (Kind.FAILED, Replay.NEVER, Blame.VERSION),
+    _Code.UNKNOWN: (Kind.REJECTED, Replay.NEVER, Blame.VERSION),
+    _Code.CANCELLED: (Kind.REJECTED, Replay.NEVER, Blame.UNTOLD),
+    _Code.UNAVAILABLE: (Kind.UNAVAILABLE, Replay.UNSURE, Blame.VERSION),
 }
-_COMES_BACK = frozenset({Kind.NOT_READY, Kind.OVERLOADED, Kind.UNREACHABLE})
+_UNKNOWN = (Kind.FAILED, Replay.NEVER, Blame.VERSION)
+_COMES_BACK = frozenset({Kind.NOT_READY, Kind.DRAINING, Kind.OVERLOADED, Kind.UNREACHABLE})
 
 
 def to_fault(code: grpc.StatusCode, details: str | None) -> Fault:
@@ -147,13 +126,16 @@ def to_fault(code: grpc.StatusCode, details: str | None) -> Fault:
                 rule.says or details,
                 origin=rule.origin,
                 replay=rule.replay,
+                blame=rule.blame,
                 detail=details,
                 retry_after_s=RETRY_AFTER_S if rule.kind in _COMES_BACK else None,
             )
+    kind, replay, blame = _BY_CODE.get(code, _UNKNOWN)
     return Fault(
-        _BY_CODE.get(code, Kind.FAILED),
+        kind,
         details or code.name,
         origin=Origin.UPSTREAM,
-        replay=Replay.UNSURE if code is _Code.UNAVAILABLE else Replay.NEVER,
+        replay=replay,
+        blame=blame,
         detail=f"{code.name}: {details}",
     )

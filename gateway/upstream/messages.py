@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import service_pb2 as pb
 
 from gateway.codec.types import InferCall, InferReply, OutputTensor, Scalar
-from gateway.faults import Fault, Kind, Origin
+from gateway.faults import Blame, Fault, Kind, Origin
 
 M = TypeVar("M", bound=Message)
 
@@ -72,6 +72,7 @@ def parse(message_type: type[M], message: bytes) -> M:
             Kind.BROKEN,
             "the server's answer is not a message of Triton's protocol",
             origin=Origin.UPSTREAM,
+            blame=Blame.SERVER,
         ) from None
 
 

@@ -18,14 +18,16 @@ from gateway.upstream.channels import Channel
 from gateway.upstream.control import call_method
 from gateway.upstream.describe import ModelBook, describe
 from gateway.upstream.transport import Upstream
+from routing.endpoint import ServerLoad
 from routing.fleet import FleetTable, ModelRow, ModelVersion
-from routing.pool import ServerLoad
 from routing.types import State
 
 _DESCRIBE_AT_ONCE = 4
 _INDEX_SHARE = 0.1  # at most this share of a server's control thread goes to the index
 _JITTER = 0.2
 _SILENT_CHANNEL_PROBES = 2
+_EAGER_INTERVAL_S = 0.5
+_EAGER_AFTER_UP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,10 @@ class Announce:
 
 
 class ServerProber:
-    """Probes one server for as long as it runs and keeps the fleet table up to date."""
+    """Probes one server for as long as it runs and keeps the fleet table up to date.
+
+    `on_return` is called when the server is back after it was down.
+    """
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class ServerProber:
         book: ModelBook,
         settings: ProbeSettings,
         announce: Announce,
+        on_return: Callable[[], None],
         clock: Clock,
         random: Callable[[], float],
     ) -> None:
@@ -71,12 +77,14 @@ class ServerProber:
         self._book = book
         self._settings = settings
         self._announce = announce
+        self._on_return = on_return
         self._clock = clock
         self._random = random
         self._identified = False
         self._server_id = ""
         self._reloaded: list[ModelVersion] = []
         self._was_up: bool | None = None
+        self._up_since_s = float("-inf")
         self._silent = 0
         self._indexing = False
         self._counts: dict[ModelVersion, int] = {}
@@ -97,7 +105,7 @@ class ServerProber:
         while True:
             await self._pass()
             self.passed_once.set()
-            await self._pause(self._settings.statistics_interval_s)
+            await self._pause(self._interval_s())
 
     async def watch_index(self) -> None:
         """Read states and reasons from the repository index for ever."""
@@ -115,6 +123,12 @@ class ServerProber:
             interval_s = max(self._settings.index_interval_s, took_s / _INDEX_SHARE)
             await asyncio.sleep(self._spread(interval_s))
 
+    def _interval_s(self) -> float:
+        # A server that is down, or has just come up and may still be loading, is watched closely.
+        usual_s = self._settings.statistics_interval_s
+        settled = self._was_up and self._clock() - self._up_since_s > _EAGER_AFTER_UP_S
+        return usual_s if settled else min(usual_s, _EAGER_INTERVAL_S)
+
     async def _pause(self, interval_s: float) -> None:
         self._wake.clear()
         try:
@@ -131,8 +145,7 @@ class ServerProber:
         channel = self._upstream.pool.next_for_probe()
         asked_s = self._clock()
         try:
-            if not self._identified or self._expect is not None:
-                await self._identify(channel)
+            await self._identify(channel)
             ready = await self._read_statistics(channel)
             await self._describe(ready)
         except Fault as fault:
@@ -145,6 +158,18 @@ class ServerProber:
         self._note_up(now_s)
 
     async def _identify(self, channel: Channel) -> None:
+        """Ask who the server is: after every failure, and on each connection if that matters."""
+        if self._expect is None:
+            if not self._identified:
+                await self._ask_identity(channel)
+            return
+        for each in self._upstream.pool.channels:
+            if not each.is_confirmed():
+                each.confirmed = False
+                await self._ask_identity(each)
+                each.confirmed = True
+
+    async def _ask_identity(self, channel: Channel) -> None:
         said = await call_method(
             self._upstream,
             "ServerMetadata",
@@ -174,6 +199,7 @@ class ServerProber:
         counts = {
             ModelVersion(row.name, int(row.version)): row.inference_count
             for row in reply.model_stats
+            if row.version.isdecimal()
         }
         # Counts that went back mean a reload: the version may look different now.
         self._reloaded = [key for key, count in counts.items() if count < self._counts.get(key, 0)]
@@ -209,7 +235,7 @@ class ServerProber:
         rows: dict[ModelVersion, ModelRow] = {}
         unloaded = set()
         for entry in reply.models:
-            if entry.version.isdigit():
+            if entry.version.isdecimal():
                 state = State.__members__.get(entry.state, State.UNKNOWN)
                 rows[ModelVersion(entry.name, int(entry.version))] = ModelRow(state, entry.reason)
             else:
@@ -248,8 +274,11 @@ class ServerProber:
             triton_version=self._upstream.triton_version,
             now_s=now_s,
         )
+        if self._was_up is False:
+            self._on_return()
         if self._was_up is not True:
             self._was_up = True
+            self._up_since_s = now_s
             self._announce.up(
                 server=self._name,
                 triton_version=self._upstream.triton_version,
@@ -260,7 +289,9 @@ class ServerProber:
     def _note_down(self, reason: str) -> None:
         self._identified = False
         self._table.server_down(self._name, reason, now_s=self._clock())
-        self._upstream.give_up_detached()
+        for channel in self._upstream.pool.channels:
+            if channel.state() != "ready":  # calls on a living connection still end by themselves
+                self._upstream.give_up_detached(channel)
         if self._was_up is not False:
             self._was_up = False
             self._announce.down(server=self._name, reason=reason)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import grpc.aio
 
 from gateway.codec.types import InferCall, InferReply
+from gateway.faults import RETRY_AFTER_S, Fault, Kind, Origin, Replay
 from gateway.upstream.channels import Channel, ChannelPool
 from gateway.upstream.errors import to_fault
 from gateway.upstream.messages import decode_reply, encode_call
@@ -41,10 +42,10 @@ class Upstream:
             return version_tuple(self.triton_version) >= FIRST_CANCEL_SAFE
         return self.cancel == "always"
 
-    def give_up_detached(self, channel: Channel | None = None) -> None:
-        """Stop waiting for detached calls (on one channel): the server or channel is gone."""
+    def give_up_detached(self, channel: Channel) -> None:
+        """Stop waiting for the detached calls on a channel that is gone, or whose server is."""
         for call in tuple(self.detached):
-            if channel is None or call.channel is channel:
+            if call.channel is channel:
                 call.give_up()
 
 
@@ -52,7 +53,7 @@ def version_tuple(text: str) -> tuple[int, ...]:
     """Return Triton's version text ("2.51.0") as numbers; an odd text sorts before all."""
     numbers = []
     for part in text.split(".")[:2]:
-        if not part.isdigit():
+        if not part.isdecimal():
             return ()
         numbers.append(int(part))
     return tuple(numbers)
@@ -143,12 +144,30 @@ class GrpcTransport:
         """Put the call on the wire; see `gateway.ports.Transport`."""
         upstream = self._upstreams[server]
         channel = upstream.pool.least_busy()
+        if channel is None:
+            raise not_confirmed()
         sent = channel.infer(
             encode_call(call),
             metadata=upstream.metadata,
             timeout=timeout_s if upstream.cancel_safe else None,
         )
         return GrpcCall(upstream, channel, sent, self._detached_max_s)
+
+    def cancels(self, server: str) -> bool:
+        """Whether unary calls may be cancelled there; see `gateway.ports.Transport`."""
+        return self._upstreams[server].cancel_safe
+
+
+def not_confirmed() -> Fault:
+    """Build the fault of a call that must wait until its server is known to be the right one."""
+    return Fault(
+        Kind.UNREACHABLE,
+        "the server could not be reached",
+        origin=Origin.UPSTREAM,
+        replay=Replay.SAFE,
+        detail="the connection is new and the server's identity not confirmed yet",
+        retry_after_s=RETRY_AFTER_S,
+    )
 
 
 def _set(future: "asyncio.Future[None]") -> None:

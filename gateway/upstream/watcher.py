@@ -1,11 +1,13 @@
 """Watches the whole fleet: one prober a server, one table, one current snapshot."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.ports import Clock
 from gateway.tasks import spawn, stop
+from gateway.upstream.doctor import Doctor
+from gateway.upstream.findings import Target
 from gateway.upstream.prober import ServerProber
 from gateway.upstream.transport import Upstream
 from routing.fleet import FleetSnapshot, FleetTable, ModelVersion
@@ -20,12 +22,15 @@ class FleetWatcher:
         upstreams: Mapping[str, Upstream],
         probers: Mapping[str, ServerProber],
         *,
+        targets: Mapping[str, Target],
+        log: Callable[..., Any],
         clock: Clock,
     ) -> None:
         self._table = table
         self._upstreams = upstreams
         self._probers = probers
         self._clock = clock
+        self._doctor = Doctor(targets, lambda: self, log=log, clock=clock)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -37,6 +42,10 @@ class FleetWatcher:
         """Take a server out that a request could not reach."""
         self._probers[server].unreachable(reason)
 
+    def broken(self, server: str) -> None:
+        """Look at once whether the server is still there; nothing is known yet."""
+        self._probers[server].wake()
+
     def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
         """Take one version on one server out until a later poll lists it again."""
         self._table.suspect(server, key, reason, now_s=self._clock())
@@ -47,15 +56,24 @@ class FleetWatcher:
         channels = self._upstreams[server].pool.channels
         return [{"state": c.state(), "in_flight": c.in_flight} for c in channels]
 
+    def findings(self) -> Sequence[Mapping[str, str]]:
+        """Return what is wrong with the servers, and how to mend it."""
+        return self._doctor.findings()
+
     def start(self) -> None:
         """Start probing."""
         for name, prober in self._probers.items():
             self._tasks.append(spawn(prober.watch_presence(), name=f"presence of {name}"))
             self._tasks.append(spawn(prober.watch_index(), name=f"index of {name}"))
+        self._tasks.append(spawn(self._examine(), name="diagnosis"))
 
     async def first_pass(self) -> None:
         """Wait until every server was probed once, whatever came of it."""
         await asyncio.gather(*(prober.passed_once.wait() for prober in self._probers.values()))
+
+    async def _examine(self) -> None:
+        await self.first_pass()
+        await self._doctor.watch()
 
     async def stop(self) -> None:
         """Stop probing and close the connections."""

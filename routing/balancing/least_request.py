@@ -1,31 +1,21 @@
-"""Power of two choices: of two random servers the one with less work for its capacity.
+"""Least request: of two random servers the one with less work for its share.
 
-Two draws cost the same at any fleet size and avoid the herding of "take the minimum"
-(Mitzenmacher 2001; Envoy's least-request policy, Finagle's P2C).
+Envoy's policy of the same name and Finagle's P2C. Needs no history, so it is the default.
 """
 
 from collections.abc import Callable, Sequence
 
-from routing.balancing import Load
+from routing.balancing import Load, two_choices
 
 
 class LeastRequest:
-    """Power of two choices on (rows in flight + 1) / capacity."""
+    """Power of two choices on (work + 1) / share."""
 
-    def pick(self, candidates: Sequence[Load], random: Callable[[], float]) -> int:
-        """Draw two different candidates uniformly and return the index of the less loaded one."""
-        count = len(candidates)
-        if count == 1:
-            return 0
-        first = int(random() * count)
-        second = int(random() * (count - 1))
-        if second >= first:
-            second += 1
-        if _pressure(candidates[second]) < _pressure(candidates[first]):
-            return second
-        return first
+    def pick(self, candidates: Sequence[Load], random: Callable[[], float], now_s: float) -> int:
+        """Return the index of the less loaded of two candidates."""
 
+        def pressure(load: Load) -> float:
+            # +1 is the request about to be placed: it makes idle servers differ by capacity.
+            return (load.work(now_s) + 1) / load.share(now_s)
 
-def _pressure(load: Load) -> float:
-    # +1 is the request about to be placed: it makes idle servers differ by capacity.
-    return (load.in_flight + 1) / load.capacity
+        return two_choices(candidates, random, pressure)

@@ -1,15 +1,22 @@
 """Scripted Tritons that may be cancelled and that may not, and a gateway in front of each."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.fakes.triton import FakeTriton
-from tests.serving import Serving, fake_triton, serving, until
+from tests.serving import Serving, fake_triton, no_diagnosis, serving, until
 
 SAFE, UNSAFE = "2.58.0", "2.51.0"
 WARM_UP_CALLS = 8
+
+
+@pytest.fixture(autouse=True)
+def undiagnosed() -> Iterator[None]:
+    """What is counted here is what clients leave behind."""
+    with no_diagnosis():
+        yield
 
 
 @pytest.fixture

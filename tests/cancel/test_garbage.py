@@ -122,7 +122,7 @@ async def test_a_request_leaves_no_body_behind_that(
 async def test_a_second_attempt_leaves_no_body_behind() -> None:
     async with fake_triton() as a, fake_triton() as b:
         a.models["echo"].error = (grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size")
-        async with serving({"a": a, "b": b}) as gateway:
+        async with serving({"a": a, "b": b}, balancing={"policy": "round_robin"}) as gateway:
             await is_answered(gateway, b)
             with uncollected() as garbage:
                 while a.infer_started < TIMES:

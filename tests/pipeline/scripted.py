@@ -6,18 +6,21 @@ clock. Tests queue what the next calls will do, ask, and look at what was sent a
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.codec.infer_request import InferDecoder
 from gateway.codec.types import InferCall, InferReply, OutputTensor
 from gateway.exchange import Exchange
-from gateway.faults import Fault, Kind, Origin, Replay
-from gateway.pipeline import AnsweredInfer, Deadlines, Pipeline, ReceivedInfer
+from gateway.faults import Blame, Fault, Kind, Origin, Replay
+from gateway.hedging import HedgePolicy
+from gateway.pipeline import AnsweredInfer, Deadlines, Pipeline, ReceivedInfer, Retries
 from routing.balancing.least_request import LeastRequest
-from routing.fleet import FleetSnapshot, FleetTable, ModelVersion
-from routing.pool import Pool
+from routing.budget import RetryBudget
+from routing.fleet import FleetSnapshot, FleetTable, ModelVersion, VersionRoute
+from routing.health.breaker import Breaker
+from routing.pool import Lease, Pool, PoolSettings
 from routing.retry import RetryPolicy
 from routing.types import ModelSpec, Server, TensorSpec
 
@@ -33,16 +36,35 @@ SEQUENCE_BODY = BODY[:-1] + b',"parameters":{"sequence_id":7}}'
 NOT_READY = Fault(
     Kind.NOT_READY, "version 1 is not at ready state", origin=Origin.UPSTREAM, replay=Replay.SAFE
 )
+DRAINING = Fault(
+    Kind.DRAINING, "Server exiting", origin=Origin.UPSTREAM, replay=Replay.SAFE, retry_after_s=1
+)
 UNREACHABLE = Fault(
     Kind.UNREACHABLE,
     "the server could not be reached",
     origin=Origin.UPSTREAM,
     replay=Replay.SAFE,
+    blame=Blame.SERVER,
     detail="failed to connect to all addresses; 10.0.0.5:8001 refused",
 )
-BROKEN = Fault(Kind.BROKEN, "connection lost", origin=Origin.UPSTREAM, replay=Replay.UNSURE)
-QUEUE_FULL = Fault(Kind.OVERLOADED, "queue full", origin=Origin.UPSTREAM, replay=Replay.SAFE)
-FAILED = Fault(Kind.FAILED, "the model raised", origin=Origin.UPSTREAM)
+BROKEN = Fault(
+    Kind.BROKEN,
+    "connection lost",
+    origin=Origin.UPSTREAM,
+    replay=Replay.UNSURE,
+    blame=Blame.SERVER,
+)
+QUEUE_FULL = Fault(
+    Kind.OVERLOADED,
+    "queue full",
+    origin=Origin.UPSTREAM,
+    replay=Replay.SAFE,
+    blame=Blame.OVERLOAD,
+    retry_after_s=1,
+)
+FAILED = Fault(Kind.FAILED, "the model raised", origin=Origin.UPSTREAM, blame=Blame.VERSION)
+FATAL = Fault(Kind.FAILED, "Stub process is not healthy", origin=Origin.UPSTREAM, blame=Blame.FATAL)
+SLOW = Fault(Kind.DEADLINE, "too late", origin=Origin.UPSTREAM, blame=Blame.SLOW)
 
 
 class Clock:
@@ -59,8 +81,8 @@ class Clock:
 class Step:
     """What one call does: after `after_s` it ends with `fault`, or with an echo of its inputs.
 
-    With `hangs` it never ends by itself; a test may end it. A `late` one is noticed only after its
-    time was up.
+    With `hangs` it never ends by itself; a test may `finish` it, or end it once it was abandoned. A
+    `late` one is noticed only after its time was up.
     """
 
     after_s: float = 0.0
@@ -77,7 +99,10 @@ def echo(call: InferCall) -> InferReply:
 class ScriptedCall:
     """One call on one server. `abandoned` tells whether the pipeline let go of it."""
 
-    def __init__(self, call: InferCall, step: Step, clock: Clock, *, runs_on: bool) -> None:
+    def __init__(
+        self, server: str, call: InferCall, step: Step, *, clock: Clock, runs_on: bool
+    ) -> None:
+        self.server = server
         self.ended = False
         self.abandoned = False
         self.begun = asyncio.Event()
@@ -86,12 +111,17 @@ class ScriptedCall:
         self._clock = clock
         self._runs_on = runs_on
         self._on_end: Callable[[], None] | None = None
-        self._forever = asyncio.Event()
+        self._finished = asyncio.Event()
+        self._outcome: Fault | None = None
 
     async def reply(self, timeout_s: float) -> InferReply:
         self.begun.set()
         if self._step.hangs:
-            await self._forever.wait()
+            await self._finished.wait()
+            self.ended = True
+            if self._outcome is not None:
+                raise self._outcome
+            return echo(self._call)
         if self._step.after_s >= timeout_s and not self._step.late:
             self._clock.now_s += timeout_s
             raise TimeoutError
@@ -106,6 +136,11 @@ class ScriptedCall:
         self._on_end = on_end
         return self._runs_on
 
+    def finish(self, fault: Fault | None = None) -> None:
+        """End a hanging call with an answer or a fault."""
+        self._outcome = fault
+        self._finished.set()
+
     def end(self) -> None:
         """End an abandoned call on the wire."""
         self.ended = True
@@ -118,21 +153,29 @@ class ScriptedTransport:
 
     def __init__(self, clock: Clock, *, runs_on: bool) -> None:
         self.steps: deque[Step | Fault] = deque()
+        self.usual: dict[str, Step] = {}
+        """What a server does when no step is queued; it answers unless it is told otherwise."""
         self.sent: list[tuple[str, float]] = []
         """Server and time left of each call."""
         self.calls: list[ScriptedCall] = []
         self.infer_calls: list[InferCall] = []
         self.started = asyncio.Event()
+        self.uncancellable: set[str] = set()
+        """Servers where calls run on although cancelling is safe elsewhere."""
         self._clock = clock
         self._runs_on = runs_on
 
+    def cancels(self, server: str) -> bool:
+        return not self._runs_on and server not in self.uncancellable
+
     def start(self, server: str, call: InferCall, *, timeout_s: float) -> ScriptedCall:
-        step = self.steps.popleft() if self.steps else Step()
+        step = self.steps.popleft() if self.steps else self.usual.get(server, Step())
         if isinstance(step, Fault):
             raise step
         self.sent.append((server, timeout_s))
         self.infer_calls.append(call)
-        started = ScriptedCall(call, step, self._clock, runs_on=self._runs_on)
+        runs_on = not self.cancels(server)
+        started = ScriptedCall(server, call, step, clock=self._clock, runs_on=runs_on)
         self.calls.append(started)
         self.started.set()
         return started
@@ -154,6 +197,9 @@ class ScriptedFleet:
         self.reports.append(("unreachable", server, reason))
         self.table.server_down(server, reason, now_s=self._clock())
 
+    def broken(self, server: str) -> None:
+        self.reports.append(("broken", server))
+
     def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
         self.reports.append(("not ready", server, f"{key.model}/{key.version}", reason))
         self.table.suspect(server, key, reason, now_s=self._clock())
@@ -163,17 +209,28 @@ class World:
     """The pipeline between a script and a clock."""
 
     def __init__(
-        self, servers: Sequence[str] = ("a", "b"), *, spec: ModelSpec = SPEC, runs_on: bool = True
+        self,
+        servers: Sequence[str] = ("a", "b"),
+        *,
+        spec: ModelSpec = SPEC,
+        runs_on: bool = True,
+        free_retries_per_s: float = 1.0,
+        not_idempotent: Collection[str] = (),
+        hedges: Mapping[str, HedgePolicy] | None = None,
+        default_s: float = 60.0,
+        max_s: float = 600.0,
+        random: Callable[[], float] = lambda: 0.0,  # of equally loaded servers the first one
     ) -> None:
         self.clock = Clock()
         self.transport = ScriptedTransport(self.clock, runs_on=runs_on)
-        table = FleetTable(servers, quorum=0.5, recently_ready_s=300.0)
+        known = [Server(name) for name in servers]
+        table = FleetTable(known, quorum=0.5, recently_ready_s=300.0)
         self.fleet = ScriptedFleet(table, self.clock)
         self.pool = Pool(
-            [Server(name) for name in servers],
-            balancer=LeastRequest(),
-            random=lambda: 0.0,  # of equally loaded servers the first one
-            max_detached_calls=2,
+            known,
+            random=random,
+            settings=PoolSettings(max_detached_calls=2),
+            new_balancer=lambda _: LeastRequest(),
         )
         key = ModelVersion(spec.model, spec.version)
         for name in servers:
@@ -185,8 +242,13 @@ class World:
             pool=self.pool,
             transport=self.transport,
             decoder=InferDecoder(max_tensor_bytes=1_000_000),
-            deadlines=Deadlines(default_s=60.0, max_s=600.0, by_model={"quick": 5.0}),
-            retry=RetryPolicy(),
+            deadlines=Deadlines(default_s=default_s, max_s=max_s, by_model={}),
+            retries=Retries(
+                RetryPolicy(),
+                new_budget=lambda: RetryBudget(ratio=0.1, min_per_s=free_retries_per_s),
+                not_idempotent=not_idempotent,
+                hedges=hedges,
+            ),
             max_unpacked_bytes=10_000,
             clock=self.clock,
         )
@@ -237,6 +299,23 @@ class World:
             return fault
         raise AssertionError("there was an answer")
 
+    @property
+    def route(self) -> VersionRoute:
+        return self.fleet.snapshot.resolve(SPEC.model, SPEC.version, self.clock())
+
+    def busy(self, *servers: str) -> list[Lease]:
+        """Take a place on each of these servers."""
+        everyone = set(self.pool.loads)
+        return [
+            self.pool.pick(self.route, now_s=self.clock(), tried=everyone - {name})
+            for name in servers
+        ]
+
+    def circuits(self, server: str) -> dict[str, Breaker]:
+        """Return the breakers of a server that are not closed."""
+        found = self.pool.breakers().items()
+        return {of: by_server[server] for of, by_server in found if server in by_server}
+
     async def hang_up(self) -> ScriptedCall:
         """Ask, let the client leave while the call is on a server, and return the call."""
         self.will(Step(hangs=True))
@@ -257,7 +336,7 @@ class World:
     def held(self, name: str = "a") -> tuple[int, int, int]:
         """The calls, rows and detached calls on a server."""
         load = self.pool.loads[name]
-        return load.calls, load.in_flight, load.detached
+        return load.calls, load.rows, load.detached
 
     @property
     def idle(self) -> bool:

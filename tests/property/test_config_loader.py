@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from config.loader import Config, ConfigError, load_text
 from config.models import Server
+from config.policies import ModelPolicy
 
 _LINE = re.compile(r"f:[1-9][0-9]*: .+")
 _SERVER: dict[str, Any] = {"name": "a", "grpc": "a:1"}
@@ -22,7 +23,10 @@ _SCALARS = st.one_of(
     st.text(string.printable, max_size=12),
 )
 _KEYS = st.sampled_from(
-    [*Config.model_fields, *Server.model_fields, "port", "host", "env", "file", "max_s", "m", "é"]
+    [
+        *(*Config.model_fields, *Server.model_fields, *ModelPolicy.model_fields),
+        *("port", "host", "env", "file", "max_s", "after_s", "state_file", "m", "é"),
+    ]
 )
 _VALUES = st.recursive(
     _SCALARS,
@@ -63,6 +67,13 @@ def test_any_tree_is_judged_in_one_form(tree):
     _told(_load(yaml.safe_dump(tree, allow_unicode=True)))
 
 
+@given(st.dictionaries(_KEYS, st.dictionaries(_KEYS, _VALUES, max_size=4), max_size=3))
+@settings(max_examples=200)
+def test_any_models_are_judged_in_one_form(models):
+    tree = {"servers": [_SERVER], "models": models}
+    _told(_load(yaml.safe_dump(tree, allow_unicode=True)))
+
+
 @given(_KEYS, _VALUES, st.sampled_from(["", "hunter2secret"]))
 def test_a_literal_secret_is_never_told(key, value, secret):
     tree = {"servers": [_SERVER], key: value, "ops": {"key": secret}}
@@ -75,35 +86,58 @@ _NAMES = st.from_regex(r"[a-z0-9]([a-z0-9._-]{0,20}[a-z0-9])?", fullmatch=True)
 _SECONDS = st.floats(0.001, 600) | st.integers(1, 600)
 
 
+_CAPACITIES = st.floats(0.01, 100)
+_POLICIES = st.sampled_from(["least_request", "peak_ewma", "round_robin"])
+_POOLS = ["large", "small", "7"]
+
+
 @st.composite
 def _configurations(draw: st.DrawFn) -> dict[str, Any]:
     names = draw(st.lists(_NAMES, min_size=1, max_size=5, unique=True))
+    servers = [draw(_server(name, number)) for number, name in enumerate(names)]
+    pools = sorted({server["pool"] for server in servers if "pool" in server})
     return {
-        "servers": [
-            {
-                "name": name,
-                "grpc": f"10.0.0.{number}:{draw(st.integers(1, 65535))}",
-                "capacity": draw(st.floats(0.01, 100)),
-                "cancel_upstream": draw(st.sampled_from(["auto", "always", "never"])),
-            }
-            for number, name in enumerate(names)
-        ],
+        "servers": servers,
         "deadlines": {"default_s": draw(_SECONDS), "max_s": 600},
+        "balancing": {"policy": draw(_POLICIES), "slow_start_s": draw(_SECONDS)},
         "models": draw(
             st.dictionaries(
                 st.text(string.ascii_letters + string.digits + ".- é", min_size=1),
-                st.fixed_dictionaries(
-                    {},
-                    optional={
-                        "deadline_s": _SECONDS,
-                        "idempotent": st.sampled_from(["auto", True, False]),
-                        "default_version": st.integers(1, 2**31),
-                    },
-                ),
+                _model(names, pools),
                 max_size=4,
             )
         ),
     }
+
+
+def _server(name: str, number: int) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "name": st.just(name),
+            "grpc": st.integers(1, 65535).map(lambda port: f"10.0.0.{number}:{port}"),
+            "capacity": _CAPACITIES,
+            "cancel_upstream": st.sampled_from(["auto", "always", "never"]),
+        },
+        optional={
+            "serve": st.lists(st.sampled_from(["m", "a?"]), max_size=2).map(lambda s: [*s, "*"]),
+            "pool": st.sampled_from(_POOLS),
+        },
+    )
+
+
+def _model(names: list[str], pools: list[str]) -> st.SearchStrategy[dict[str, Any]]:
+    optional: dict[str, st.SearchStrategy[Any]] = {
+        "deadline_s": _SECONDS,
+        "idempotent": st.sampled_from(["auto", True]),
+        "default_version": st.integers(1, 2**31),
+        "policy": _POLICIES,
+        "capacity": st.dictionaries(st.sampled_from(names), _CAPACITIES),
+        "compatible": st.booleans(),
+        "hedging": st.just({"after_s": 0.001}),
+    }
+    if pools:
+        optional["pool"] = st.sampled_from(pools)
+    return st.fixed_dictionaries({}, optional=optional)
 
 
 def _as_json(tree: dict[str, Any]) -> str:
@@ -116,7 +150,11 @@ def test_what_is_valid_loads_with_the_values_written(tree):
     text = _as_json(tree)
     config = load_text(text, "f")
     dumped = config.model_dump(exclude_unset=True)
-    assert dumped == {**tree, "servers": tuple(tree["servers"])}
+    servers = tuple(
+        {**server, "serve": tuple(server["serve"])} if "serve" in server else server
+        for server in tree["servers"]
+    )
+    assert dumped == {**tree, "servers": servers}
     assert load_text("\n" + text, "g") == config
 
 

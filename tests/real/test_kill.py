@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gateway.cli.local_triton import LocalTriton
 
 RATE_PER_S = 200
-NOTICE_S = 0.02
-"""How long the gateway may take to notice that a dead process's connections were reset."""
 
 
 def sleep_request(ms: int) -> bytes:
@@ -31,12 +29,11 @@ def sleep_request(ms: int) -> bytes:
 
 @dataclass
 class Asked:
-    """One request: when it was sent and answered, in seconds of the loop, and the answer."""
+    """One request: when it was sent and answered, in seconds of the loop, and the status."""
 
     sent_s: float
     answered_s: float = float("inf")
     status: int = 0
-    body: bytes = b""
 
 
 class Load:
@@ -61,7 +58,7 @@ class Load:
         self.asked.append(asked)
         reply = await ask(self._port, self._data)
         asked.answered_s = self._loop.time()
-        asked.status, asked.body = reply.status, reply.body
+        asked.status = reply.status
 
 
 @pytest.mark.parametrize(
@@ -69,7 +66,7 @@ class Load:
     [(1, 3.0), pytest.param(10, 12.0, marks=pytest.mark.accept)],
     ids=["short", "long"],
 )
-async def test_only_calls_in_flight_on_a_killed_server_fail(
+async def test_a_killed_server_is_hidden_by_the_other_one(
     launch_triton: Launch, tmp_path: Path, rounds: int, seconds: float
 ) -> None:
     a: LocalTriton = await asyncio.to_thread(launch_triton, f"kill-a{rounds}", ["sleep"])
@@ -85,11 +82,9 @@ async def test_only_calls_in_flight_on_a_killed_server_fail(
             await asyncio.sleep(seconds / 3)
             killed_s = loop.time()
             os.kill(a.pid, signal.SIGKILL)
-            while a.alive:
-                await asyncio.sleep(0.001)
-            dead_s = loop.time()
             await running
-            _judge(load, killed_s, dead_s + NOTICE_S)
+            assert any(asked.sent_s < killed_s < asked.answered_s for asked in load.asked)
+            assert Counter(asked.status for asked in load.asked) == {200: len(load.asked)}
             if rounds > 1:
                 await asyncio.to_thread(a.restart)
                 await asyncio.to_thread(a.wait_ready)
@@ -97,20 +92,6 @@ async def test_only_calls_in_flight_on_a_killed_server_fail(
     finally:
         assert await asyncio.to_thread(gateway.stop) == 0
     assert not [event for event in gateway.events() if "exception" in event]
-
-
-def _judge(load: Load, killed_s: float, gone_s: float) -> None:
-    """Check what became of the requests of a load, during which a server died."""
-    failed = [asked for asked in load.asked if asked.status != 200]
-    in_flight = [a for a in load.asked if a.sent_s < gone_s and a.answered_s > killed_s]
-    print(f"{len(failed)} of {len(in_flight)} in flight failed, {len(load.asked)} asked")
-    assert len(failed) <= len(in_flight)
-    for asked in failed:
-        assert asked in in_flight, (asked, killed_s, gone_s)
-        assert asked.status == 502, asked
-    after = [asked for asked in load.asked if asked.sent_s >= gone_s]
-    assert len(after) > RATE_PER_S
-    assert Counter(asked.status for asked in after) == {200: len(after)}
 
 
 async def _up(gateway: GatewayProcess, name: str) -> None:

@@ -1,11 +1,18 @@
 """A scripted Triton, and a gateway in front of it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.fakes.triton import FakeTriton
-from tests.serving import Serving, fake_triton, serving
+from tests.serving import Serving, fake_triton, no_diagnosis, serving
+
+
+@pytest.fixture
+def undiagnosed() -> Iterator[None]:
+    """For tests that count what the gateway does to serve and to watch."""
+    with no_diagnosis():
+        yield
 
 
 @pytest.fixture

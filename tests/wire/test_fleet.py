@@ -48,6 +48,7 @@ async def test_a_server_that_becomes_somebody_else_is_taken_out(fake: FakeTriton
     async with serving_config(config) as gateway:
         assert (await gateway.infer()).status == 200
         fake.server_id = "theirs"
+        fake.proxy.cut_all()  # a new process means new connections
         await until(lambda: not gateway.up())
         assert (await gateway.infer()).status == 503
         assert fake.infer_started == 1
@@ -194,7 +195,8 @@ async def test_a_server_that_is_back_is_really_back(fake: FakeTriton) -> None:
         assert len(gateway.events("server down")) == 1
 
 
-async def test_a_restart_under_load_shows_only_what_was_in_flight() -> None:
+async def test_a_restart_under_load_shows_in_no_answer() -> None:
+    """What was in flight is answered by the other server, as the model may run twice."""
     async with fake_triton() as a, fake_triton() as b, serving({"a": a, "b": b}) as gateway:
         a.models["echo"].delay_s = b.models["echo"].delay_s = 0.02
         stop = asyncio.Event()
@@ -206,13 +208,13 @@ async def test_a_restart_under_load_shows_only_what_was_in_flight() -> None:
 
         asking = asyncio.gather(*(client() for _ in range(8)))
         await b.until(lambda: b.infer_finished > 20)
-        in_flight, _, _ = gateway.held("a")
         await a.restart()
         await b.until(lambda: b.infer_finished > 100)
         stop.set()
         await asking
-        assert set(statuses) <= {200, 502}
-        assert statuses.count(502) <= max(in_flight, 8)
+        assert set(statuses) == {200}
+        attempts = [event["attempts"] for event in gateway.events("request")]
+        assert 0 < sum(attempts) - len(attempts) <= 2 * 8
 
 
 # --- models
@@ -248,6 +250,7 @@ async def test_a_model_nobody_ever_had_is_unknown(gateway: Serving) -> None:
     assert "retry-after" not in reply.headers
 
 
+@pytest.mark.usefixtures("undiagnosed")
 async def test_a_reload_with_another_signature_is_noticed(fake: FakeTriton) -> None:
     async with serving({"a": fake}, fleet=QUICK) as gateway:
         await gateway.infer()
@@ -297,6 +300,7 @@ async def test_a_model_that_says_not_ready_is_out_until_a_probe_lists_it() -> No
 # --- gentleness
 
 
+@pytest.mark.usefixtures("undiagnosed")
 async def test_a_server_is_asked_gently(fake: FakeTriton) -> None:
     settings = {"statistics_interval_s": 0.2, "index_interval_s": 60.0}
     async with serving({"a": fake}, fleet=settings):
@@ -308,6 +312,7 @@ async def test_a_server_is_asked_gently(fake: FakeTriton) -> None:
         assert fake.calls["RepositoryIndex"] == 1
 
 
+@pytest.mark.usefixtures("undiagnosed")
 async def test_no_client_can_make_the_gateway_ask_the_servers(
     gateway: Serving, fake: FakeTriton
 ) -> None:
@@ -331,7 +336,7 @@ async def test_events_are_logged_when_a_state_changes_and_not_otherwise(fake: Fa
         await asyncio.sleep(0.3)
         await fake.start()
         await until(gateway.up)
-        names = [event["event"] for event in gateway.events() if "server" in event]
+        names = [e["event"] for e in gateway.events() if e["event"].startswith("server ")]
         assert names == ["server up", "server down", "server up"]
         assert json.dumps(gateway.events("server up")[0])
         assert gateway.events("server up")[0]["cancel_safe"] is True

@@ -102,7 +102,8 @@ async def test_the_grace_ends_what_does_not(fake: FakeTriton, tmp_path: Path) ->
         await fake.until(lambda: fake.infer_started == 1)
         gateway.signal(signal.SIGTERM)
         assert await exit_code(gateway, 3.0) == 0
-        assert gateway.events()[-1]["left_behind"] > 0
+        assert gateway.events()[-1]["left_behind"] == 1
+        assert (await connection.reply()).status == 503
         assert await connection.ended()
     finally:
         await asyncio.to_thread(gateway.stop)

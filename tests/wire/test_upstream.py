@@ -33,6 +33,7 @@ def one_server(server: FakeTriton, **settings: Any) -> dict[str, Any]:
 # --- calls
 
 
+@pytest.mark.usefixtures("undiagnosed")
 async def test_three_hundred_slow_calls_share_four_connections_and_none_waits(
     fake: FakeTriton,
 ) -> None:
@@ -49,6 +50,7 @@ async def test_three_hundred_slow_calls_share_four_connections_and_none_waits(
         assert gateway.idle
 
 
+@pytest.mark.usefixtures("undiagnosed")
 async def test_the_number_of_connections_is_each_servers(fake: FakeTriton) -> None:
     async with serving_config(one_server(fake, channels=2)) as gateway:
         fake.models["echo"].hang()
@@ -210,13 +212,42 @@ async def test_the_repository_index_does_not_tell_where_the_servers_are(fake: Fa
     assert "127.0.0.1" not in entry["reason"]
 
 
-async def test_a_broken_connection_is_a_bad_gateway_and_not_sent_again() -> None:
-    async with fake_triton() as a, fake_triton() as b, serving({"a": a, "b": b}) as gateway:
-        a.models["echo"].drop = b.models["echo"].drop = True
+async def test_a_connection_that_breaks_twice_is_a_bad_gateway() -> None:
+    async with (
+        fake_triton() as a,
+        fake_triton() as b,
+        fake_triton() as c,
+        serving({"a": a, "b": b, "c": c}) as gateway,
+    ):
+        for server in (a, b, c):
+            server.models["echo"].drop = True
         reply = await gateway.infer()
         assert reply.status == 502
         assert reply.error == "the connection to the server was lost before it answered"
+        assert sorted([a.infer_started, b.infer_started, c.infer_started]) == [0, 1, 1]
+        assert gateway.idle
+
+
+async def test_a_model_with_side_effects_is_not_asked_again() -> None:
+    never = {"models": {"echo": {"idempotent": False}}}
+    async with (
+        fake_triton() as a,
+        fake_triton() as b,
+        serving({"a": a, "b": b}, **never) as gateway,
+    ):
+        a.models["echo"].drop = b.models["echo"].drop = True
+        assert (await gateway.infer()).status == 502
         assert a.infer_started + b.infer_started == 1
+        assert gateway.idle
+
+
+async def test_a_connection_that_breaks_is_hidden_by_another_server() -> None:
+    async with fake_triton() as a, fake_triton() as b, serving({"a": a, "b": b}) as gateway:
+        a.models["echo"].drop = True
+        while a.infer_started == 0:
+            assert (await gateway.infer()).status == 200
+        line = gateway.events("request")[-1]
+        assert (line["attempts"], line["server"], line["outcome"]) == (2, "b", "ok")
         assert gateway.idle
 
 

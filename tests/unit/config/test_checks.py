@@ -102,6 +102,12 @@ def test_files_have_to_exist(tmp_path, monkeypatch):
             'f:1: models["a.b"].deadline_s: models["a.b"].deadline_s (601) is above'
             " deadlines.max_s (600) - lower it or raise deadlines.max_s",
         ),
+        (
+            "breaker: {open_min_s: 121}",
+            "f:1: breaker.open_min_s: breaker.open_min_s (121) is above breaker.open_max_s (120)"
+            " - lower it or raise breaker.open_max_s",
+        ),
+        ("breaker: {open_min_s: 5, open_max_s: 5}", None),
         ("deadlines: {default_s: 30, max_s: 30}\nmodels: {m: {deadline_s: 30}}", None),
         ("deadlines: {max_s: 900}\nmodels: {m: {deadline_s: 900}}", None),
         ("models: ~", None),
@@ -109,6 +115,41 @@ def test_files_have_to_exist(tmp_path, monkeypatch):
 )
 def test_durations_are_in_order(text, problem):
     assert _check(text) == ([problem] if problem else [])
+
+
+def _state_file(name: str, folder: Path) -> list[str]:
+    return _check(f"steering: {{state_file: {name}}}", folder)
+
+
+def test_a_state_file_may_be_new_or_there(tmp_path):
+    (tmp_path / "there.json").touch()
+    for name in ("new.json", "there.json", f"{tmp_path}/new.json", "~"):
+        assert _state_file(name, tmp_path) == []
+    assert _state_file("new.json", Path()) == []
+
+
+def test_a_state_file_needs_a_folder(tmp_path):
+    assert _state_file("gone/a.json", tmp_path) == [
+        f"f:1: steering.state_file: '{tmp_path}/gone' is not a folder"
+        " - create it or correct the name"
+    ]
+
+
+@pytest.mark.parametrize("name", ["folder", "locked", '"a\\0b"'])
+def test_a_state_file_is_a_file_that_can_be_read(tmp_path, monkeypatch, name):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "locked").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in path)
+    (problem,) = _state_file(name, tmp_path)
+    assert problem.endswith("is not a file that can be read - name another one")
+
+
+def test_the_folder_of_a_state_file_can_be_written_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    assert _state_file("a.json", tmp_path) == [
+        f"f:1: steering.state_file: no file can be written in '{tmp_path}'"
+        " - let the gateway's user write there, or name another folder"
+    ]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "gateway", "::ffff:127.0.0.1"])
@@ -158,6 +199,8 @@ def test_the_listeners_have_ports_of_their_own(text, line):
         ("deadlines: {default_s: 700}", ("deadlines", "default_s")),
         ("deadlines: {default_s: 700}", ("deadlines",)),
         ("models: {m: {deadline_s: 601}}", ("models",)),
+        ("breaker: {open_min_s: 121}", ("breaker", "open_min_s")),
+        ("steering: {state_file: gone/x}", ("steering", "state_file")),
         ("ops: {host: 0.0.0.0}", ("ops", "host")),
         ("ops: {host: 0.0.0.0}", ("ops",)),
         ("ops: {host: 0.0.0.0, key: x}", ("ops", "key")),

@@ -8,6 +8,7 @@ import pytest
 
 from config import models
 from config.loader import load, missing_secrets
+from config.policies import Hedging
 
 _EXAMPLES = Path(models.__file__).parent / "examples"
 _NAMES = sorted(path.name for path in _EXAMPLES.iterdir())
@@ -25,7 +26,14 @@ def examples(tmp_path: Path) -> Path:
 
 
 def test_these_are_all_the_examples():
-    assert _NAMES == ["config.d", "minimal.yaml", "models.yaml", "rented.yaml", "tls.yaml"]
+    assert _NAMES == [
+        "config.d",
+        "minimal.yaml",
+        "models.yaml",
+        "rented.yaml",
+        "routing.yaml",
+        "tls.yaml",
+    ]
 
 
 @pytest.mark.parametrize("name", _NAMES)
@@ -52,3 +60,15 @@ def test_the_example_models_are_treated_as_said(examples):
     assert models_["send-invoice"].idempotent is False
     assert models_["embed.v2"].idempotent is True
     assert models_["resnet50"].idempotent == "auto"
+
+
+def test_the_example_of_routing_uses_every_kind_of_rule(examples):
+    config = load(examples / "routing.yaml")
+    assert [server.pool for server in config.servers] == [None, None, None, "large", "large"]
+    assert config.servers[2].serve == ("resnet*", "embed.v2")
+    assert config.balancing.zone == "oslo"
+    assert config.breaker.open_max_s == 300
+    assert config.models["resnet50"].capacity == {"lyon-1": 0.3}
+    assert config.models["resnet50"].hedging == Hedging(after_s=0.15)
+    assert config.models["llm-chat"].pool == "large"
+    assert config.models["embed.v2"].policy == "round_robin"

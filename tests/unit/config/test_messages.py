@@ -75,6 +75,30 @@ def test_what_is_said_about_sections():
     ]
 
 
+def test_what_is_said_about_a_model():
+    policies = "least_request, peak_ewma, round_robin"
+    assert _explain(models={"hedging": {"policy": "random"}}) == [
+        f"'random' (text) is no choice - write one of: {policies}"
+    ]
+    assert _explain(models={"hedging": {"after_s": 1}})[0].startswith(
+        "unknown key - remove it (known here: deadline_s, "
+    )
+    assert _explain(models={"m": {"hedging": {}}}) == [
+        "missing - add it: Time the first server has before a second one is asked, in seconds,"
+        " at most the model's deadline"
+    ]
+    assert _explain(models={"m": {"capacity": {"a": 0}}}) == [
+        "0 (a number) is too small - write more than 0"
+    ]
+
+
+def test_what_is_said_about_a_list():
+    assert _server(serve="resnet*") == [
+        "'resnet*' (text) where a list is due - write its items below it, each behind `- `"
+    ]
+    assert _server(serve=[5]) == ["5 (a number) where text is due - write it in quotes"]
+
+
 def test_an_unlike_key_is_answered_with_the_known_ones():
     assert _explain(request={"zzz": 1}) == ["unknown key - remove it (known here: strict_integers)"]
 

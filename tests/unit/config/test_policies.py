@@ -1,7 +1,19 @@
 import pytest
 from pydantic import ValidationError
 
-from config.policies import Deadlines, Fleet, Logging, ModelPolicy, Request, Shutdown
+from config.policies import (
+    Balancing,
+    Breaker,
+    Deadlines,
+    Fleet,
+    Hedging,
+    Logging,
+    ModelPolicy,
+    Request,
+    Retries,
+    Shutdown,
+    Steering,
+)
 
 
 def test_the_documented_defaults():
@@ -19,7 +31,28 @@ def test_the_documented_defaults():
         "deadline_s": None,
         "default_version": None,
         "idempotent": "auto",
+        "policy": None,
+        "capacity": {},
+        "pool": None,
+        "compatible": False,
+        "hedging": None,
     }
+    assert Balancing().model_dump() == {
+        "policy": "least_request",
+        "zone": None,
+        "slow_start_s": 30.0,
+    }
+    assert Breaker().model_dump() == {
+        "consecutive_failures": 5,
+        "min_success_rate": 0.8,
+        "min_requests": 20,
+        "open_min_s": 5.0,
+        "open_max_s": 120.0,
+        "max_ejected_share": 0.5,
+    }
+    assert Retries().model_dump() == {"max_attempts": 3, "budget": 0.1, "min_per_s": 1.0}
+    assert Hedging(after_s=1).model_dump() == {"after_s": 1.0, "max_share": 0.02}
+    assert Steering().model_dump() == {"state_file": None}
     assert Request().model_dump() == {"strict_integers": True}
     assert Logging().model_dump() == {
         "format": "json",
@@ -38,6 +71,24 @@ def test_the_documented_defaults():
         (Fleet, "default_version_quorum", [0, 1.01], [0.01, 1]),
         (ModelPolicy, "default_version", [0, "1", 1.0], [1]),
         (ModelPolicy, "idempotent", [1, "true", None], [True, False, "auto"]),
+        (ModelPolicy, "policy", ["random", True], ["round_robin", "peak_ewma", None]),
+        (ModelPolicy, "capacity", [{"A": 1}, {"a": 0}, {"a": "1"}, ["a"]], [{}, {"a": 0.5}]),
+        (ModelPolicy, "pool", ["", 7], ["large"]),
+        (ModelPolicy, "compatible", [1, "yes"], [True]),
+        (ModelPolicy, "hedging", [{}, True, {"after_s": 0}], [{"after_s": 0.1}]),
+        (ModelPolicy, "hedging", [{"after_s": 1, "max_share": 0.51}], [None]),
+        (Balancing, "policy", ["random", None], ["least_request", "peak_ewma"]),
+        (Balancing, "zone", ["", 7], ["7"]),
+        (Balancing, "slow_start_s", [-1], [0]),
+        (Breaker, "consecutive_failures", [0, 1.5], [1]),
+        (Breaker, "min_success_rate", [0, 1.1], [0.1, 1]),
+        (Breaker, "min_requests", [0], [1]),
+        (Breaker, "open_min_s", [0], [0.1]),
+        (Breaker, "max_ejected_share", [-0.1, 1.1], [0, 1]),
+        (Retries, "max_attempts", [0, 11], [1, 10]),
+        (Retries, "budget", [-0.1, 1.1], [0, 1]),
+        (Retries, "min_per_s", [-1, float("inf")], [0]),
+        (Steering, "state_file", ["", 5], ["steering.json"]),
         (Request, "strict_integers", [0, "no"], [False]),
         (Logging, "level", ["warn", "INFO"], ["warning"]),
         (Logging, "sample", [-0.1, 1.1], [0, 1]),

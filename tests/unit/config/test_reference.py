@@ -38,10 +38,18 @@ def test_every_section_and_key_has_a_row():
         "| `servers[].tls.ca_file` | file name | unset |",
         "| `servers[].metadata` | mapping of name to secret | `{}` |",
         '| `servers[].cancel_upstream` | `auto`, `always`, `never` | `"auto"` |',
+        '| `servers[].serve` | list of text | `["*"]` |',
+        "| `servers[].pool` | text | unset |",
         "| `upstream.connect_timeout_s` | number, > 0, ≤ 2,147,483 | `2.0` |",
         "| `ops.key` | secret | unset |",
         "| `ops.allow_unauthenticated` | `true`, `false` | `false` |",
         '| `models.<name>.idempotent` | `auto`, `true`, `false` | `"auto"` |',
+        "| `models.<name>.policy` | `least_request`, `peak_ewma`, `round_robin` | unset |",
+        "| `models.<name>.capacity` | mapping of name to number, > 0 | `{}` |",
+        "| `models.<name>.hedging` | mapping | unset |",
+        "| `models.<name>.hedging.after_s` | number, > 0, ≤ 2,147,483 | required |",
+        "| `breaker.max_ejected_share` | number, ≥ 0, ≤ 1 | `0.5` |",
+        "| `steering.state_file` | file name | unset |",
     ):
         assert row in text
     assert "ops.key.env" not in text
@@ -49,7 +57,7 @@ def test_every_section_and_key_has_a_row():
 
 def test_every_row_of_a_table_has_four_cells():
     rows = [line for line in reference.render().splitlines() if line.startswith("|")]
-    assert len(rows) > 70
+    assert len(rows) > 95
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
 
 
@@ -60,6 +68,21 @@ def test_the_schema_says_what_is_required():
     assert schema["additionalProperties"] is False
     assert schema["properties"]["servers"]["minItems"] == 1
     assert schema["$defs"]["Server"]["required"] == ["name", "grpc"]
+    assert schema["$defs"]["Hedging"]["required"] == ["after_s"]
+
+
+def test_the_schema_bounds_lists_and_mappings():
+    definitions = json.loads(reference.json_schema())["$defs"]
+    serve = definitions["Server"]["properties"]["serve"]
+    assert (serve["type"], serve["minItems"], serve["default"]) == ("array", 1, ["*"])
+    assert re.search(serve["items"]["pattern"], "resnet*")
+    assert not re.search(serve["items"]["pattern"], "a/b")
+    capacity = definitions["ModelPolicy"]["properties"]["capacity"]
+    ((name, number),) = capacity["patternProperties"].items()
+    assert re.search(name, "gpu-1")
+    assert not re.search(name, "GPU")
+    assert number == {"type": "number", "exclusiveMinimum": 0}
+    assert capacity["additionalProperties"] is False
 
 
 def test_check_tells_stale_files_and_writing_freshens_them(tmp_path, capsys):

@@ -19,6 +19,8 @@ def test_the_documented_defaults():
         "metadata": {},
         "expect": None,
         "cancel_upstream": "auto",
+        "serve": ("*",),
+        "pool": None,
         "channels": None,
     }
     assert Upstream().model_dump() == {
@@ -44,6 +46,8 @@ def test_the_documented_defaults():
         (Server, "cost_per_hour", [-0.1, "1"], [0, 1.29]),
         (Server, "expect", ["", 1], ["triton"]),
         (Server, "cancel_upstream", ["Auto", True], ["auto", "always", "never"]),
+        (Server, "serve", ["*", [], [5], [""], None], [["*"], ["a", "b-?"]]),
+        (Server, "pool", ["", 7], ["large"]),
         (Server, "channels", [0, 65, 1.0, True], [1, 64]),
         (Server, "tls", [True, "yes", []], [{}, {"server_name": "a.example"}]),
         (Upstream, "channels", [0, 65, None], [1, 64]),
@@ -83,3 +87,34 @@ def test_metadata_names_grpc_can_carry(name):
 def test_metadata_names_grpc_cannot_carry(name, advice):
     with pytest.raises(ValidationError, match=advice):
         Server(**_SERVER, metadata={name: {"env": "K"}})
+
+
+@pytest.mark.parametrize("pattern", ["*", "resnet*", "a?", "v[0-9]", "[]]", "[!]a]x", "[[]x", "a]"])
+def test_patterns_a_model_can_fit(pattern):
+    assert Server(**_SERVER, serve=[pattern]).serve == (pattern,)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "advice"),
+    [
+        ("a/b", "without a slash"),
+        ("a\0", "without a slash"),
+        ("!secret", "a pattern cannot exclude"),
+        ("a[b", "close the bracket"),
+        ("[]", "close the bracket"),
+        ("[!]", "close the bracket"),
+        ("[a][b", "close the bracket"),
+    ],
+)
+def test_patterns_no_model_can_fit(pattern, advice):
+    with pytest.raises(ValidationError, match=advice) as caught:
+        Server(**_SERVER, serve=["*", pattern])
+    assert [error["loc"] for error in caught.value.errors()] == [("serve", 1)]
+
+
+def test_a_list_without_a_pattern_is_told_once():
+    with pytest.raises(ValidationError, match="the list is empty - write a pattern"):
+        Server(**_SERVER, serve=[])
+    with pytest.raises(ValidationError) as caught:
+        Server(**_SERVER, serve=[5])
+    assert len(caught.value.errors()) == 1

@@ -2,7 +2,7 @@ import pytest
 
 from config.listeners import Api, ListenerTls
 from config.models import Config
-from config.policies import ModelPolicy
+from config.policies import Balancing, Hedging, ModelPolicy
 from config.secrets import Secret
 from config.servers import Server, ServerTls
 from config.shape import choices_at, section_at, section_of, words
@@ -19,6 +19,13 @@ from config.shape import choices_at, section_at, section_of, words
         (("servers", 3, "tls", "ca_file"), ServerTls),
         (("servers", 3, "metadata", "name"), Secret),
         (("models", "api"), ModelPolicy),
+        (("servers", 3, "metadata", "tls"), Secret),
+        (("servers", 3, "serve", 0), Server),
+        (("models", "hedging"), ModelPolicy),
+        (("models", "m", "hedging"), Hedging),
+        (("models", "hedging", "hedging", "after_s"), Hedging),
+        (("models", "m", "capacity", "hedging"), ModelPolicy),
+        (("balancing",), Balancing),
         (("nothing",), Config),
     ],
 )
@@ -33,4 +40,7 @@ def test_plain_types_hold_no_section():
 
 def test_choices_are_told_as_they_are_written():
     assert choices_at(("models", "m", "idempotent")) == ["auto", "true", "false"]
+    policies = ["least_request", "peak_ewma", "round_robin"]
+    assert choices_at(("balancing", "policy")) == policies
+    assert choices_at(("models", "hedging", "policy")) == policies
     assert words([True, "a"]) == ["true", "a"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.fanout import FleetStatistics, merge_statistics, repository_index, unavailable
 from gateway.faults import Fault, Kind, Origin
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelVersion
-from routing.types import State
+from routing.types import Server, State
 
 
 def row(name: str = "m", version: str = "1", **fields: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Fleet:
     """Two servers; `b` alone holds version 2."""
 
     def __init__(self) -> None:
-        self.table = FleetTable(["a", "b", "c"], quorum=1.0, recently_ready_s=1.0)
+        self.table = FleetTable(map(Server, "abc"), quorum=1.0, recently_ready_s=1.0)
         self.observe("a", 1)
         self.observe("b", 1, 2)
 
@@ -221,7 +221,8 @@ async def test_callers_at_the_same_time_share_one_round(
 
 
 def index_of(*servers: dict[tuple[str, int], ModelRow], unloaded: str = "") -> Any:
-    table = FleetTable([str(n) for n in range(len(servers))], quorum=1.0, recently_ready_s=1.0)
+    names = [Server(str(number)) for number in range(len(servers))]
+    table = FleetTable(names, quorum=1.0, recently_ready_s=1.0)
     for number, rows in enumerate(servers):
         name = str(number)
         keyed = {ModelVersion(*key): found for key, found in rows.items()}

@@ -10,10 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.exchange import STAGES, Exchange
 from gateway.faults import Fault, Kind, Origin
 from gateway.observe.metrics import RequestMetrics, make_registry
-from routing.balancing.least_request import LeastRequest
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelVersion
 from routing.pool import Pool
 from routing.types import Server, State
+from tests.unit.routing.building import pool_of, route
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ class Fleet:
     """A fleet of one server that is up and one that is not."""
 
     def __init__(self) -> None:
-        self.table = FleetTable(["a", "b"], quorum=0.5, recently_ready_s=10.0)
+        self.table = FleetTable(map(Server, "ab"), quorum=0.5, recently_ready_s=10.0)
         ready, gone = ModelVersion("m", 1), ModelVersion("m", 2)
         self.table.observe_ready("a", [ready], asked_s=0.0, now_s=0.0)
         rows: Mapping[ModelVersion, ModelRow] = {gone: ModelRow(State.UNAVAILABLE, "why")}
@@ -139,15 +139,14 @@ class Fleet:
 
 @pytest.fixture
 def pool() -> Pool:
-    servers = [Server("a"), Server("b")]
-    return Pool(servers, balancer=LeastRequest(), random=lambda: 0.0, max_detached_calls=9)
+    return pool_of("ab", max_detached_calls=9)
 
 
 def test_the_fleet_is_read_when_somebody_scrapes(pool: Pool) -> None:
     registry = make_registry(RequestMetrics(), Fleet(), pool)
     assert samples(registry, "server_up") == {("a",): 1, ("b",): 0}
     assert samples(registry, "model_ready") == {("m", "a", "1"): 1, ("m", "a", "2"): 0}
-    lease = pool.pick(["a"], rows=5)
+    lease = pool.pick(route("a"), now_s=0.0, rows=5)
     lease.detach()
     assert samples(registry, "server_in_flight_calls") == {("a",): 1, ("b",): 0}
     assert samples(registry, "server_in_flight_rows") == {("a",): 5, ("b",): 0}

@@ -1,8 +1,8 @@
-"""The operators' routes: open health, and a key before everything else."""
+"""The operators' routes: open health, a key before everything else, refusals that say why."""
 
 import json
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,36 +10,11 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.explain import Explainer
 from gateway.ops.listener import OpsListener
-from routing.balancing.least_request import LeastRequest
-from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelVersion
-from routing.pool import Pool
-from routing.types import Server, State
-
-
-class Fleet:
-    """One server that is up, with a model that failed to load, and one that never answered."""
-
-    def __init__(self) -> None:
-        self.table = FleetTable(["a", "b"], quorum=0.5, recently_ready_s=10.0)
-        ready, failed = ModelVersion("m", 1), ModelVersion("m", 2)
-        self.table.observe_ready("a", [ready], asked_s=0.0, now_s=0.0)
-        rows = {failed: ModelRow(State.UNAVAILABLE, "no such file")}
-        self.table.observe_index("a", rows, ["only-on-disk"], now_s=0.0)
-        self.table.server_up("a", server_id="id-a", triton_version="2.58.0", now_s=0.0)
-
-    @property
-    def snapshot(self) -> FleetSnapshot:
-        return self.table.snapshot
-
-    def unreachable(self, server: str, reason: str) -> None:
-        raise AssertionError
-
-    def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
-        raise AssertionError
-
-    def states(self, server: str) -> Iterable[Mapping[str, Any]]:
-        return [{"state": "idle", "in_flight": 0}]
+from gateway.steering import SteeringDesk
+from gateway.stores.state_file import StateFile
+from tests.unit.gateway.fleets import TableFleet
 
 
 @asynccontextmanager
@@ -47,15 +22,18 @@ async def listening(
     key: str | None = None, reason: str | None = None
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """An ops listener, and a client whose paths are its own."""
-    fleet = Fleet()
-    servers = [Server("a", capacity=2.0), Server("b")]
+    fleet = TableFleet([("a", "m", 1), ("b", "m", 1), ("b", "with/slash", 1)])
     sock = socket.create_server(("127.0.0.1", 0))
     listener = OpsListener(
         sock,
         registry=CollectorRegistry(),
         fleet=fleet,
-        pool=Pool(servers, balancer=LeastRequest(), random=lambda: 0.0, max_detached_calls=9),
+        pool=fleet.pool,
         channels=fleet,
+        desk=SteeringDesk(
+            fleet.pool, fleet, StateFile(None), log=lambda *_, **__: None, now=lambda: "now"
+        ),
+        explainer=Explainer(fleet, fleet.pool, fleet.clock),
         not_ready_reason=lambda: reason,
         key=key,
     )
@@ -71,6 +49,13 @@ async def listening(
 async def get(client: aiohttp.ClientSession, path: str, **headers: str) -> tuple[int, bytes]:
     async with client.get(path, headers=headers) as answer:
         return answer.status, await answer.read()
+
+
+async def post(
+    client: aiohttp.ClientSession, path: str, headers: dict[str, str] | None = None
+) -> tuple[int, Any]:
+    async with client.post(path, headers=headers) as answer:
+        return answer.status, json.loads(await answer.read())
 
 
 @pytest.mark.parametrize(
@@ -91,16 +76,21 @@ async def get(client: aiohttp.ClientSession, path: str, **headers: str) -> tuple
 async def test_the_key_is_asked_for(authorization: str | None, status: int) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
     async with listening("k3y") as client:
-        for path in ("/metrics", "/fleet"):
+        for path in ("/metrics", "/fleet", "/servers/a", "/explain?model=m"):
             answered, body = await get(client, path, **headers)
             assert answered == status
             assert b"k3y" not in body
+        for path in ("/servers/a/cordon", "/models/m/block", "/breakers/reset"):
+            assert (await post(client, path, headers))[0] == status
 
 
 async def test_a_refusal_says_what_is_needed() -> None:
     async with listening("k3y") as client:
         _, body = await get(client, "/fleet")
-    assert json.loads(body) == {"error": "this needs the header 'Authorization: Bearer <ops key>'"}
+    assert json.loads(body) == {
+        "error": "this needs the header 'Authorization: Bearer <ops key>'",
+        "code": "unauthenticated",
+    }
 
 
 async def test_an_odd_header_is_refused_and_breaks_nothing() -> None:
@@ -131,25 +121,97 @@ async def test_not_ready_says_why() -> None:
         status, body = await get(client, "/readyz")
         assert (status, json.loads(body)) == (503, {"ready": False, "reason": "shutting down"})
         assert (await get(client, "/healthz"))[0] == 200  # alive all the same
+        view = json.loads((await get(client, "/fleet"))[1])
+        assert view["not_ready_reason"] == "shutting down"
 
 
-async def test_the_fleet_view_has_a_reason_for_everything_that_is_not_ready() -> None:
+async def test_the_fleet_view_has_what_is_steered() -> None:
     async with listening() as client:
-        _, body = await get(client, "/fleet")
-    view = json.loads(body)
-    a, b = view["servers"]
-    assert (a["name"], a["up"], a["server_id"], a["triton_version"]) == (
-        "a", True, "id-a", "2.58.0",
-    )  # fmt: skip
-    assert "reason" not in a
-    assert a["models"] == [
-        {"name": "m", "version": 1, "state": "READY"},
-        {"name": "m", "version": 2, "state": "UNAVAILABLE", "reason": "no such file"},
-    ]
-    assert (a["not_loaded"], a["capacity"]) == (["only-on-disk"], 2.0)
-    assert a["channels"] == [{"state": "idle", "in_flight": 0}]
-    assert (a["in_flight_calls"], a["in_flight_rows"], a["detached_calls"]) == (0, 0, 0)
-    assert (b["up"], b["reason"], b["models"]) == (False, "not probed yet", [])
-    assert view["models"] == [
-        {"name": "m", "default_version": 1, "versions": {"1": ["a"], "2": []}}
-    ]
+        await post(client, "/servers/a/cordon", {"X-Actor": "ann@desk"})
+        view = json.loads((await get(client, "/fleet"))[1])
+    sections = {"servers", "models", "findings", "breakers", "steering"}
+    assert view.keys() == {"not_ready_reason", *sections}
+    (entry,) = view["steering"].pop("audit")
+    assert entry == {
+        "at": "now",
+        "command": "cordon",
+        "by": "ann@desk from 127.0.0.1",
+        "server": "a",
+        "changed": True,
+    }
+    assert view["steering"] == {"cordoned": ["a"], "blocks": [], "survives_restart": False}
+
+
+@pytest.mark.parametrize(
+    ("actor", "by"),
+    [
+        (None, "127.0.0.1"),
+        ("", "127.0.0.1"),
+        ("a" * 200, "a" * 100 + " from 127.0.0.1"),
+        ("caf\xe9", "café from 127.0.0.1"),
+        ("tab\there", "127.0.0.1"),
+    ],
+)
+async def test_who_asked_is_noted_with_the_address(actor: str | None, by: str) -> None:
+    headers = {} if actor is None else {"X-Actor": actor}
+    async with listening() as client:
+        assert (await post(client, "/servers/a/cordon", headers))[1]["by"] == by
+
+
+async def test_one_server_can_be_looked_at() -> None:
+    async with listening() as client:
+        view = json.loads((await get(client, "/fleet"))[1])
+        status, body = await get(client, "/servers/b")
+    assert (status, json.loads(body)) == (200, view["servers"][1])
+
+
+async def test_names_may_hold_any_character() -> None:
+    async with listening() as client:
+        status, done = await post(client, "/models/with%2Fslash/block?version=1&server=b")
+    assert (status, done["model"], done["version"], done["server"]) == (200, "with/slash", 1, "b")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "error"),
+    [
+        ("GET", "/servers/x", 404, "unknown_name", "there is no server 'x'"),
+        ("GET", "/explain?model=x", 404, "unknown_name", "there is no model 'x'"),
+        ("GET", "/explain?request_id=x", 404, "unknown_name", "request 'x' is not among"),
+        ("GET", "/explain", 400, "invalid", "name a model or a request_id"),
+        ("GET", "/explain?model=m&version=9", 404, "unknown_name", "has no version 9; it has 1"),
+        ("POST", "/servers/x/cordon", 404, "unknown_name", "there are a, b, c"),
+        ("POST", "/models/x/block", 404, "unknown_name", "there are m, with/slash"),
+        ("POST", "/models/m/unblock", 404, "unknown_name", "no block 'm', nor any other"),
+        ("POST", "/breakers/reset?server=x", 404, "unknown_name", "there is no server 'x'"),
+        *(
+            ("POST", f"/models/m/block?version={text}", 400, "invalid", "is not a version number")
+            for text in ("", "0", "-1", "1.0", "x", "%D9%A1", 2**63, "0" * 30 + "1", "9" * 5000)
+        ),
+    ],
+)
+async def test_refusals_are_for_people_and_for_programs(
+    method: str, path: str, status: int, code: str, error: str
+) -> None:
+    async with listening() as client, client.request(method, path) as answer:
+        body = json.loads(await answer.read())
+    assert (answer.status, body.keys(), body["code"]) == (status, {"error", "code"}, code)
+    assert error in body["error"]
+
+
+async def test_the_largest_version_is_one() -> None:
+    async with listening() as client:
+        status, done = await post(client, f"/models/m/block?version={2**63 - 1}")
+    assert (status, done["version"]) == (200, 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://evil.example", 403), ("null", 403), ("http://{own}", 200), (None, 200)],
+)
+async def test_pages_of_other_sites_cannot_steer(origin: str | None, status: int) -> None:
+    async with listening() as client:
+        own = str(client._base_url).removeprefix("http://").rstrip("/")
+        headers = {} if origin is None else {"Origin": origin.format(own=own)}
+        assert (await post(client, "/servers/a/cordon", headers))[0] == status
+        view = json.loads((await get(client, "/fleet"))[1])
+    assert view["steering"]["cordoned"] == (["a"] if status == 200 else [])

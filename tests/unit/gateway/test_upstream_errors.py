@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.edge.answers import STATUS, error_body
-from gateway.faults import Kind, Origin, Replay
+from gateway.faults import Blame, Kind, Origin, Replay
 from gateway.upstream.errors import RULES, to_fault
 
 Code = grpc.StatusCode
@@ -16,37 +16,59 @@ SERVER = "10.11.12.13:8001"
 
 TEXTS = [
     # Triton itself: the model is not there
-    (Code.NOT_FOUND, f"{UNKNOWN_MODEL} is not found", Kind.NOT_READY, Replay.SAFE),
-    (Code.NOT_FOUND, f"{UNKNOWN_MODEL} has no available versions", Kind.NOT_READY, Replay.SAFE),
-    (Code.NOT_FOUND, f"{UNKNOWN_MODEL} version 3 is not found", Kind.NOT_READY, Replay.SAFE),
+    (Code.NOT_FOUND, f"{UNKNOWN_MODEL} is not found", Kind.NOT_READY, Replay.SAFE, Blame.UNTOLD),
+    (
+        Code.NOT_FOUND,
+        f"{UNKNOWN_MODEL} has no available versions",
+        Kind.NOT_READY,
+        Replay.SAFE,
+        Blame.UNTOLD,
+    ),
+    (
+        Code.NOT_FOUND,
+        f"{UNKNOWN_MODEL} version 3 is not found",
+        Kind.NOT_READY,
+        Replay.SAFE,
+        Blame.UNTOLD,
+    ),
     (
         Code.UNAVAILABLE,
         f"{UNKNOWN_MODEL} version 3 is not at ready state",
         Kind.NOT_READY,
         Replay.SAFE,
+        Blame.UNTOLD,
     ),
     # Triton itself: full, or too late
-    (Code.UNAVAILABLE, "[request id: X] Exceeds maximum queue size", Kind.OVERLOADED, Replay.SAFE),
-    (Code.UNAVAILABLE, "Request timeout expired", Kind.OVERLOADED, Replay.NEVER),
+    (
+        Code.UNAVAILABLE,
+        "[request id: X] Exceeds maximum queue size",
+        Kind.OVERLOADED,
+        Replay.SAFE,
+        Blame.OVERLOAD,
+    ),
+    (Code.UNAVAILABLE, "Request timeout expired", Kind.OVERLOADED, Replay.NEVER, Blame.OVERLOAD),
     (
         Code.UNAVAILABLE,
         "timeout of the corresponding sequence has been expired",
         Kind.OVERLOADED,
         Replay.NEVER,
+        Blame.OVERLOAD,
     ),
     # Triton itself: going down
     (
         Code.UNAVAILABLE,
         "Server is stopping, scheduler for model has stopped accepting new inference requests",
-        Kind.NOT_READY,
+        Kind.DRAINING,
         Replay.SAFE,
+        Blame.UNTOLD,
     ),
-    (Code.UNAVAILABLE, "Server exiting", Kind.NOT_READY, Replay.SAFE),
+    (Code.UNAVAILABLE, "Server exiting", Kind.DRAINING, Replay.SAFE, Blame.UNTOLD),
     (
         Code.UNAVAILABLE,
         "GRPC server is shutting down and has stopped accepting new requests.",
-        Kind.NOT_READY,
+        Kind.DRAINING,
         Replay.SAFE,
+        Blame.UNTOLD,
     ),
     # Triton itself: not allowed
     (
@@ -54,18 +76,21 @@ TEXTS = [
         "This protocol is restricted, expecting header 'triton-grpc-protocol-key'",
         Kind.FORBIDDEN,
         Replay.NEVER,
+        Blame.NOBODY,
     ),
     (
         Code.UNAVAILABLE,
         "This API is restricted, expecting header 'k'",
         Kind.FORBIDDEN,
         Replay.NEVER,
+        Blame.NOBODY,
     ),
     (
         Code.UNAVAILABLE,
         "explicit model load / unload is not allowed if polling is enabled",
         Kind.UNSUPPORTED,
         Replay.NEVER,
+        Blame.NOBODY,
     ),
     # Triton itself: by its code
     (
@@ -73,25 +98,64 @@ TEXTS = [
         "unexpected inference input 'X' for model 'm'",
         Kind.INVALID,
         Replay.NEVER,
+        Blame.NOBODY,
     ),
-    (Code.INVALID_ARGUMENT, f"{UNKNOWN_MODEL} is not found", Kind.INVALID, Replay.NEVER),
+    (
+        Code.INVALID_ARGUMENT,
+        f"{UNKNOWN_MODEL} is not found",
+        Kind.INVALID,
+        Replay.NEVER,
+        Blame.NOBODY,
+    ),
     (
         Code.INTERNAL,
         "Failed to process the request(s) for model 'm_0_0', message: ValueError: x",
         Kind.FAILED,
         Replay.NEVER,
+        Blame.VERSION,
     ),
-    (Code.UNKNOWN, "raised UNKNOWN", Kind.REJECTED, Replay.NEVER),
-    (Code.NOT_FOUND, "no such row", Kind.NOT_FOUND, Replay.NEVER),
-    (Code.ALREADY_EXISTS, "it exists", Kind.INVALID, Replay.NEVER),
-    (Code.UNIMPLEMENTED, "not supported by this model", Kind.UNSUPPORTED, Replay.NEVER),
-    (Code.CANCELLED, "", Kind.REJECTED, Replay.NEVER),
-    (Code.UNAVAILABLE, "the model's own words", Kind.UNAVAILABLE, Replay.UNSURE),
+    # Triton itself: what will not pass by itself
+    (
+        Code.INTERNAL,
+        "Failed to process the request(s) for model instance 'm_0', message: Stub process 'm_0' is"
+        " not healthy.",
+        Kind.FAILED,
+        Replay.NEVER,
+        Blame.FATAL,
+    ),
+    (
+        Code.INTERNAL,
+        "The stub process has exited unexpectedly.",
+        Kind.FAILED,
+        Replay.NEVER,
+        Blame.FATAL,
+    ),
+    (
+        Code.INTERNAL,
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        Kind.FAILED,
+        Replay.NEVER,
+        Blame.FATAL,
+    ),
+    # ... and by its code again
+    (Code.UNKNOWN, "raised UNKNOWN", Kind.REJECTED, Replay.NEVER, Blame.VERSION),
+    (Code.NOT_FOUND, "no such row", Kind.NOT_FOUND, Replay.NEVER, Blame.NOBODY),
+    (Code.ALREADY_EXISTS, "it exists", Kind.INVALID, Replay.NEVER, Blame.NOBODY),
+    (
+        Code.UNIMPLEMENTED,
+        "not supported by this model",
+        Kind.UNSUPPORTED,
+        Replay.NEVER,
+        Blame.NOBODY,
+    ),
+    (Code.CANCELLED, "", Kind.REJECTED, Replay.NEVER, Blame.UNTOLD),
+    (Code.UNAVAILABLE, "the model's own words", Kind.UNAVAILABLE, Replay.UNSURE, Blame.VERSION),
     (
         Code.UNIMPLEMENTED,
         "ModelInfer RPC doesn't support models with decoupled transaction policy",
         Kind.UNSUPPORTED,
         Replay.NEVER,
+        Blame.NOBODY,
     ),
     # the connection: never made
     (
@@ -99,12 +163,14 @@ TEXTS = [
         f"{ADDRESSES}UNKNOWN: ipv4:{SERVER}: Failed to connect to remote host: Connection refused",
         Kind.UNREACHABLE,
         Replay.SAFE,
+        Blame.SERVER,
     ),
     (
         Code.UNAVAILABLE,
         f"{ADDRESSES}UNAVAILABLE: ipv4:{SERVER}: Socket closed",
         Kind.UNREACHABLE,
         Replay.SAFE,
+        Blame.SERVER,
     ),
     (
         Code.UNAVAILABLE,
@@ -112,73 +178,81 @@ TEXTS = [
         "SSL_ERROR_SSL: error:100000f7:SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER",
         Kind.UNREACHABLE,
         Replay.SAFE,
+        Blame.SERVER,
     ),
     (
         Code.UNAVAILABLE,
         f"errors resolving {SERVER}: [UNKNOWN: ipv6:[::1]: Domain name not found]",
         Kind.UNREACHABLE,
         Replay.SAFE,
+        Blame.SERVER,
     ),
     (
         Code.UNAVAILABLE,
         f"DNS resolution failed for {SERVER}: C-ares status is not ARES_SUCCESS",
         Kind.UNREACHABLE,
         Replay.SAFE,
+        Blame.SERVER,
     ),
     # the connection: lost with the request on it
-    (Code.UNAVAILABLE, "Socket closed", Kind.BROKEN, Replay.UNSURE),
-    (Code.UNAVAILABLE, "Stream removed (Socket closed)", Kind.BROKEN, Replay.UNSURE),
-    (Code.UNAVAILABLE, "Too many pings", Kind.BROKEN, Replay.UNSURE),
-    (Code.UNAVAILABLE, "GOAWAY received", Kind.BROKEN, Replay.UNSURE),
+    (Code.UNAVAILABLE, "Socket closed", Kind.BROKEN, Replay.UNSURE, Blame.SERVER),
+    (Code.UNAVAILABLE, "Stream removed (Socket closed)", Kind.BROKEN, Replay.UNSURE, Blame.SERVER),
+    (Code.UNAVAILABLE, "Too many pings", Kind.BROKEN, Replay.UNSURE, Blame.SERVER),
+    (Code.UNAVAILABLE, "GOAWAY received", Kind.BROKEN, Replay.UNSURE, Blame.SERVER),
     (
         Code.UNAVAILABLE,
         f"ipv4:{SERVER}: recvmsg:Connection reset by peer",
         Kind.BROKEN,
         Replay.UNSURE,
+        Blame.SERVER,
     ),
-    (Code.UNAVAILABLE, "keepalive watchdog timeout", Kind.BROKEN, Replay.UNSURE),
+    (Code.UNAVAILABLE, "keepalive watchdog timeout", Kind.BROKEN, Replay.UNSURE, Blame.SERVER),
     # sizes
     (
         Code.RESOURCE_EXHAUSTED,
         "CLIENT: Received message larger than max (5000 vs. 1000)",
         Kind.BROKEN,
         Replay.NEVER,
+        Blame.NOBODY,
     ),
     (
         Code.RESOURCE_EXHAUSTED,
         "SERVER: Received message larger than max (5000 vs. 1000)",
         Kind.TOO_LARGE,
         Replay.NEVER,
+        Blame.NOBODY,
     ),
     (
         Code.RESOURCE_EXHAUSTED,
         "CLIENT: Sent message larger than max (5000 vs. 1000)",
         Kind.TOO_LARGE,
         Replay.NEVER,
+        Blame.NOBODY,
     ),
     (
         Code.RESOURCE_EXHAUSTED,
         "received trailing metadata size exceeds soft limit (20000 vs. 16384)",
         Kind.FAILED,
         Replay.NEVER,
+        Blame.VERSION,
     ),
-    (Code.RESOURCE_EXHAUSTED, "quota", Kind.FAILED, Replay.NEVER),
+    (Code.RESOURCE_EXHAUSTED, "quota", Kind.FAILED, Replay.NEVER, Blame.VERSION),
     # not a Triton at all
-    (Code.UNIMPLEMENTED, "Method not found!", Kind.BROKEN, Replay.SAFE),
+    (Code.UNIMPLEMENTED, "Method not found!", Kind.BROKEN, Replay.SAFE, Blame.SERVER),
     # time
-    (Code.DEADLINE_EXCEEDED, "Deadline Exceeded", Kind.DEADLINE, Replay.NEVER),
+    (Code.DEADLINE_EXCEEDED, "Deadline Exceeded", Kind.DEADLINE, Replay.NEVER, Blame.SLOW),
 ]
 
 
-@pytest.mark.parametrize(("code", "text", "kind", "replay"), TEXTS)
-def test_known_texts(code: Code, text: str, kind: Kind, replay: Replay) -> None:
+@pytest.mark.parametrize(("code", "text", "kind", "replay", "blame"), TEXTS)
+def test_known_texts(code: Code, text: str, kind: Kind, replay: Replay, blame: Blame) -> None:
     fault = to_fault(code, text)
-    assert (fault.kind, fault.replay) == (kind, replay)
+    assert (fault.kind, fault.replay, fault.blame) == (kind, replay, blame)
 
 
 def test_every_rule_is_met_by_a_known_text() -> None:
     for rule in RULES:
-        matching = [text for code, text, _, _ in TEXTS if rule.matches(code, text)]
+        matching = [text for code, text, *_ in TEXTS if rule.matches(code, text)]
         assert matching, rule.pattern
 
 
@@ -190,9 +264,9 @@ def test_no_caller_reads_an_address(code: Code, text: str) -> None:
         assert SERVER in str(fault.detail)  # but the log does
 
 
-@pytest.mark.parametrize("kind", [Kind.NOT_READY, Kind.OVERLOADED, Kind.UNREACHABLE])
+@pytest.mark.parametrize("kind", [Kind.NOT_READY, Kind.DRAINING, Kind.OVERLOADED, Kind.UNREACHABLE])
 def test_what_may_be_over_soon_says_when_to_come_back(kind: Kind) -> None:
-    faults = [to_fault(code, text) for code, text, k, _ in TEXTS if k is kind]
+    faults = [to_fault(code, text) for code, text, k, *_ in TEXTS if k is kind]
     assert {fault.retry_after_s for fault in faults} == {1}
 
 
@@ -212,7 +286,7 @@ def test_triton_s_own_words_are_passed_on() -> None:
     assert (fault.message, fault.origin) == (text, Origin.UPSTREAM)
 
 
-FRAGMENTS = st.sampled_from([text for _, text, _, _ in TEXTS] + [rule.pattern for rule in RULES])
+FRAGMENTS = st.sampled_from([text for _, text, *_ in TEXTS] + [rule.pattern for rule in RULES])
 
 
 @given(st.sampled_from(list(Code)), st.none() | st.text() | FRAGMENTS)
@@ -227,3 +301,15 @@ def test_any_status_becomes_a_fault_that_can_be_answered(code: Code, text: str |
 def test_only_what_is_known_not_to_have_run_may_be_sent_again(code: Code, text: str) -> None:
     if not any(rule.matches(code, text) for rule in RULES):
         assert to_fault(code, text).replay is not Replay.SAFE
+
+
+@given(st.sampled_from(list(Code)), st.text())
+def test_what_is_not_known_is_never_fatal_and_no_answer(code: Code, text: str) -> None:
+    if not any(rule.matches(code, text) for rule in RULES):
+        assert to_fault(code, text).blame is not Blame.FATAL
+        assert to_fault(code, text).blame is not Blame.SERVER
+
+
+def test_a_python_model_s_own_error_is_not_fatal() -> None:
+    text = "Failed to process the request(s) for model 'm_0_0', message: ValueError: CUDA is great"
+    assert to_fault(Code.INTERNAL, text).blame is Blame.VERSION

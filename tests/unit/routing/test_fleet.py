@@ -1,24 +1,39 @@
 """What is observed of the servers becomes the picture requests are routed on."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from routing.errors import NoReadyEndpoint, NoSuchModel
-from routing.fleet import NEVER, FleetSnapshot, FleetTable, ModelRow, ModelVersion, VersionRoute
-from routing.types import ModelSpec, State, TensorSpec
+from routing.fleet import (
+    NEVER,
+    FleetSnapshot,
+    FleetTable,
+    ModelRow,
+    ModelRules,
+    ModelVersion,
+    VersionRoute,
+    majority,
+)
+from routing.types import ModelSpec, Server, State, TensorSpec
 
 RECENT_S = 300.0
 M1, M2 = ModelVersion("m", 1), ModelVersion("m", 2)
 
 
 class Fleet:
-    """A table of two servers, told of observations at a time that only the test moves."""
+    """A table of servers, told of observations at a time that only the test moves."""
 
-    def __init__(self, *, quorum: float = 0.5, pinned: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, *servers: Server, quorum: float = 0.5, rules: ModelRules | None = None
+    ) -> None:
         self.now_s = 1000.0
         self.table = FleetTable(
-            ["a", "b"], quorum=quorum, recently_ready_s=RECENT_S, pinned_defaults=pinned
+            servers or (Server("a"), Server("b")),
+            quorum=quorum,
+            recently_ready_s=RECENT_S,
+            rules={"m": rules} if rules else None,
         )
 
     @property
@@ -52,6 +67,10 @@ class Fleet:
         with pytest.raises((NoSuchModel, NoReadyEndpoint)) as caught:
             self.resolve(version, model)
         return type(caught.value), str(caught.value)
+
+    def learn(self, name: str, version: int = 1, **spec: Any) -> None:
+        new = ModelSpec("m", version, **({"inputs": (), "outputs": ()} | spec))
+        self.table.learn_spec(name, new, now_s=self.now_s)
 
     def row(self, name: str, key: ModelVersion = M1) -> ModelRow:
         return self.snapshot.servers[name].models[key]
@@ -165,6 +184,17 @@ def test_what_was_ready_long_ago_is_forgotten_with_the_next_change(fleet: Fleet)
     fleet.now_s += RECENT_S + 1
     fleet.down("b", "still down")
     assert fleet.refusal() == (NoSuchModel, f"{UNKNOWN} is not found")
+    assert fleet.snapshot.models == {}
+
+
+def test_of_a_model_only_the_versions_that_are_long_gone_are_forgotten(fleet: Fleet) -> None:
+    fleet.up("a", M1, M2)
+    fleet.ready("a", M2)
+    fleet.now_s += RECENT_S + 1
+    fleet.down("b", "still down")
+    assert list(fleet.snapshot.models["m"].versions) == [2]
+    fleet.ready("a", M1, M2)
+    assert fleet.servers(1) == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -238,12 +268,12 @@ def test_the_default_follows_the_quorum_and_stays_when_it_is_lost() -> None:
 
 
 def test_a_pinned_default_is_used_even_where_it_is_missing() -> None:
-    fleet = Fleet(pinned={"m": 1})
+    fleet = Fleet(rules=ModelRules(default_version=1))
     fleet.up("a", M1, M2)
     assert fleet.resolve().spec.version == 1
     fleet.ready("a", M2)
     assert fleet.refusal() == (NoReadyEndpoint, f"{UNKNOWN} version 1 is not at ready state")
-    fleet = Fleet(pinned={"m": 9})
+    fleet = Fleet(rules=ModelRules(default_version=9))
     fleet.up("a", M1)
     assert fleet.refusal() == (NoSuchModel, f"{UNKNOWN} version 9 is not found")
 
@@ -263,15 +293,127 @@ def test_signatures_are_learned_once_and_forgotten_with_the_version(fleet: Fleet
     assert fleet.table.missing_specs("a", [M1]) == [M1]
 
 
+def test_a_signature_may_be_learned_before_the_version_is_seen_ready(fleet: Fleet) -> None:
+    before = fleet.snapshot
+    fleet.learn("a", max_batch_size=4)
+    assert fleet.snapshot is before
+    fleet.up("a", M1)
+    assert fleet.resolve().spec.max_batch_size == 4
+
+
 def test_a_signature_is_taken_from_a_server_that_can_serve_it(fleet: Fleet) -> None:
     fleet.up("a", M1)
     fleet.up("b", M1)
     for name, size in {"a": 1, "b": 2}.items():
-        spec = ModelSpec("m", 1, inputs=(), outputs=(), max_batch_size=size)
-        fleet.table.learn_spec(name, spec, now_s=fleet.now_s)
+        fleet.learn(name, max_batch_size=size)
     assert fleet.resolve().spec.max_batch_size == 1
     fleet.down("a")
     assert fleet.resolve().spec.max_batch_size == 2
+
+
+def test_servers_whose_signature_differs_from_the_majority_s_are_left_out() -> None:
+    fleet = Fleet(*map(Server, "abc"))
+    for name in "abc":
+        fleet.up(name, M1)
+    fleet.learn("a", max_batch_size=8, decoupled=True)
+    fleet.learn("b")
+    fleet.learn("c")
+    route = fleet.resolve()
+    assert route.servers == ("b", "c")
+    assert route.left_out == {
+        "a": "its signature differs from the majority's in max_batch_size and decoupled"
+    }
+    assert route.spec.max_batch_size == 0
+    fleet.learn("a")
+    assert fleet.servers() == ("a", "b", "c")
+    assert fleet.resolve().left_out == {}
+
+
+def test_of_two_signatures_the_one_of_the_first_server_counts(fleet: Fleet) -> None:
+    fleet.up("b", M1)
+    fleet.learn("b", max_batch_size=8)
+    assert fleet.servers() == ("b",)
+    fleet.up("a", M1)
+    assert fleet.servers() == ("a", "b")  # nothing is known against it
+    fleet.learn("a")
+    assert fleet.servers() == ("a",)
+    fleet.down("a")
+    assert fleet.servers() == ("b",)
+
+
+def test_with_compatible_signatures_all_are_used() -> None:
+    fleet = Fleet(rules=ModelRules(compatible=True))
+    for name, size in {"a": 1, "b": 2}.items():
+        fleet.up(name, M1)
+        fleet.learn(name, max_batch_size=size)
+    assert fleet.servers() == ("a", "b")
+    assert fleet.resolve().left_out == {}
+
+
+def test_another_version_may_look_different(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    fleet.up("b", M2)
+    fleet.learn("a", 1, max_batch_size=1)
+    fleet.learn("b", 2, max_batch_size=2)
+    assert (fleet.servers(1), fleet.servers(2)) == (("a",), ("b",))
+
+
+def test_equal_signatures_are_kept_once(fleet: Fleet) -> None:
+    for name in "ab":
+        fleet.up(name, M1)
+        fleet.learn(name, max_batch_size=4)
+    one, other = (fleet.table._observed[name].specs[M1] for name in "ab")
+    assert one is other
+
+
+def test_the_majority_of_nothing_is_nothing() -> None:
+    assert majority({}) == (None, {})
+
+
+# --- what a server is used for
+
+
+def test_a_server_is_used_for_the_models_it_is_to_serve_only() -> None:
+    fleet = Fleet(Server("a", serve=("x*", "n")), Server("b"))
+    for name in "ab":
+        fleet.up(name, M1, ModelVersion("n", 1), ModelVersion("xyz", 1))
+    assert fleet.servers() == ("b",)
+    assert fleet.resolve().left_out == {"a": "the server's `serve` does not name this model"}
+    for model in ("n", "xyz"):
+        assert fleet.resolve(model=model).servers == ("a", "b")
+    assert fleet.row("a") == ModelRow(State.READY)  # it is shown all the same
+
+
+def test_patterns_count_the_case() -> None:
+    fleet = Fleet(Server("a", serve=("M",)))
+    fleet.up("a", M1)
+    assert fleet.refusal()[0] is NoReadyEndpoint
+    assert fleet.snapshot.models["m"].default is None
+
+
+def test_a_model_may_be_for_one_pool_of_servers() -> None:
+    servers = (Server("a", pool="gpu"), Server("b"), Server("c", pool="cpu"))
+    fleet = Fleet(*servers, rules=ModelRules(pool="gpu"))
+    for name in "abc":
+        fleet.up(name, M1, ModelVersion("n", 1))
+    assert fleet.servers() == ("a",)
+    assert fleet.resolve().left_out == dict.fromkeys("bc", "the model is for the pool 'gpu'")
+    assert fleet.resolve(model="n").servers == ("a", "b", "c")
+
+
+def test_what_a_server_is_not_used_for_has_no_say() -> None:
+    fleet = Fleet(Server("a", serve=("n",)), Server("b", serve=("n",)), Server("c"), quorum=1.0)
+    for name in "ab":
+        fleet.up(name, M1)
+        fleet.learn(name, max_batch_size=8)
+    fleet.up("c", M2, M1)
+    fleet.learn("c")
+    assert fleet.servers(1) == ("c",)
+    assert fleet.resolve().spec.version == 2  # on all that serve the model
+    assert set(fleet.resolve(1).left_out) == {"a", "b"}
+
+
+# --- coming back
 
 
 @pytest.mark.parametrize(

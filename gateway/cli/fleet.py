@@ -1,0 +1,179 @@
+"""`triton-gateway fleet`: the fleet of a running gateway in 80 columns, once or again and again."""
+
+import contextlib
+import json as json_module
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from gateway.cli.ops_client import (
+    DEFAULT_URL,
+    KeyFile,
+    OpsClient,
+    OpsError,
+    OpsUrl,
+    ask_or_fail,
+    connect,
+)
+from gateway.cli.refusal import refuse
+from gateway.cli.text import table, wrapped
+
+INTERVAL_S = 2.0
+
+_CLEAR = "\x1b[H\x1b[2J"
+_SHOWN_COMMANDS = 5
+_SERVERS_HEADER = ("SERVER", "STATE", "TRITON", "IN FLIGHT", "DETACHED", "CHANNELS")
+_MODELS_HEADER = ("MODEL", "VERSION", "ON", "SERVERS", "")
+_CHANNEL = {"transient_failure": "failing"}  # gRPC's word is too long for a column
+_ENTRY = ("at", "by", "command", "changed")
+
+View = Mapping[str, Any]
+
+
+def fleet(
+    watch: Annotated[bool, typer.Option("--watch", help="Redraw every 2 s until Ctrl-C.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Everything as one JSON object.")] = False,
+    ops: OpsUrl = DEFAULT_URL,
+    key_file: KeyFile = None,
+) -> None:
+    """Show servers, models and their versions, and what is out of use and why."""
+    if watch and json:
+        refuse("--watch: not together with --json")
+    client = connect(ops, key_file)
+    if watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            _watch(client)
+        return
+    view = ask_or_fail(client, "fleet")
+    typer.echo(json_module.dumps(view, indent=2) if json else as_text(view))
+
+
+def _watch(client: OpsClient) -> NoReturn:
+    text = as_text(ask_or_fail(client, "fleet"))
+    while True:
+        typer.echo(_cleared(text))
+        time.sleep(INTERVAL_S)
+        try:
+            text = as_text(client.get("fleet"))
+        except OpsError as error:  # the gateway may be restarting: go on watching
+            text = wrapped(str(error))
+
+
+def _cleared(text: str) -> str:
+    return f"{_CLEAR}{text}" if sys.stdout.isatty() else f"{text}\n"
+
+
+def as_text(view: View) -> str:
+    """Return what `/fleet` says, for people: paragraphs of lines up to 80 wide."""
+    paragraphs = (
+        [_headline(view)],
+        [*_servers(view["servers"])],
+        [*_models(view["models"])],
+        [*_findings(view["findings"])],
+        [*_section("NOT READY", _not_ready(view))],
+        [*_section("OPEN BREAKERS", map(_breaker, view["breakers"]))],
+        [*_section("BLOCKED", map(_block, view["steering"]["blocks"]))],
+        [*_section("LAST COMMANDS", _commands(view["steering"]))],
+    )
+    return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
+
+
+def _headline(view: View) -> str:
+    servers = view["servers"]
+    up = sum(row["up"] for row in servers)
+    said = f"Servers up: {up} of {len(servers)}; models: {len(view['models'])}"
+    reason = view["not_ready_reason"]
+    return wrapped(f"{said}; the gateway is not ready: {reason}" if reason else said)
+
+
+def _servers(rows: Sequence[View]) -> Iterator[str]:
+    cells = [(row["name"], *_server(row)) for row in rows]
+    yield from table([_SERVERS_HEADER, *cells], numbers=(3, 4))
+    for row in rows:
+        if not row["up"]:
+            yield wrapped(f"{row['name']} is down: {row['reason']}", "  ")
+
+
+def _server(row: View) -> tuple[object, ...]:
+    states = ("" if row["up"] else "down", "cordoned" if row["cordoned"] else "")
+    channels = Counter(_CHANNEL.get(each["state"], each["state"]) for each in row["channels"])
+    return (
+        ", ".join(filter(None, states)) or "up",
+        row["triton_version"] or "-",
+        row["in_flight_calls"],
+        row["detached_calls"],
+        ", ".join(f"{number} {state}" for state, number in channels.most_common()),
+    )
+
+
+def _models(models: Sequence[View]) -> list[str]:
+    rows: list[tuple[object, ...]] = [_MODELS_HEADER]
+    for model in models:
+        for number, version in model["versions"].items():
+            used = [name for name in version["servers"] if name not in version["steered_off"]]
+            notes = _notes(version, used, is_default=int(number) == model["default_version"])
+            rows.append((model["name"], number, len(used), ", ".join(used) or "-", notes))
+    return table(rows, numbers=(1, 2)) if models else []
+
+
+def _notes(version: View, used: Sequence[str], *, is_default: bool) -> str:
+    notes = ["default"] if is_default else []
+    if version["bad"]:
+        notes.append("bad")
+    if version["servers"] and not used:
+        notes.append("taken out")
+    return ", ".join(notes)
+
+
+def _not_ready(view: View) -> Iterator[str]:
+    """Yield what is not used and why, but for servers that are down and what was done by hand."""
+    for row in view["servers"]:
+        for model in row["models"] if row["up"] else ():
+            if model["state"] != "READY":
+                where = f"{model['name']} {model['version']} on {row['name']}"
+                yield f"{where}: {model['state']}: {model['reason']}"
+    for model in view["models"]:
+        for number, version in model["versions"].items():
+            for server, reason in version["left_out"].items():
+                yield f"{model['name']} {number} on {server}: not used: {reason}"
+
+
+def _findings(findings: Sequence[View]) -> Iterator[str]:
+    shown = [found for found in findings if found["severity"] != "info"]
+    if shown:
+        yield "FINDINGS"
+    for found in shown:
+        of = found["server"] or "fleet"
+        yield wrapped(f"{of}: {found['severity']}: {found['message']}", "  ")
+        yield wrapped(f"fix: {found['fix']}", "    ")
+
+
+def _breaker(breaker: View) -> str:
+    model, _, version = breaker["of"].rpartition("/")
+    which = f"{model} {version} on" if model else "connection to"
+    return f"{which} {breaker['server']}: {breaker['circuit'].replace('_', ' ')}"
+
+
+def _block(block: View) -> str:
+    version = "every version" if block["version"] is None else f"version {block['version']}"
+    server = "all servers" if block["server"] is None else block["server"]
+    return f"{block['model']}, {version}, on {server}"
+
+
+def _commands(steering: View) -> Iterator[str]:
+    for entry in steering["audit"][-_SHOWN_COMMANDS:]:
+        of = (f"{name} {value}" for name, value in entry.items() if value and name not in _ENTRY)
+        yield f"{entry['at']} {entry['by']}: {', '.join([entry['command'], *of])}"
+    if not steering["survives_restart"] and (steering["cordoned"] or steering["blocks"]):
+        yield "This is forgotten at a restart: steering.state_file is not set."
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        if number == 0:
+            yield title
+        yield wrapped(line, "  ")

@@ -1,0 +1,1 @@
+"""Where state lives that outlasts a request: files now, shared stores later."""

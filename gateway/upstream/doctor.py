@@ -1,0 +1,97 @@
+"""Keeps a diagnosis of every server at hand while the gateway runs.
+
+Each server is examined after the start and whenever it went down or came back; the fleet is
+surveyed from time to time. What is found stands in the fleet view and once in the log, in the words
+of `triton-gateway check --live`. Only whether model control is exposed is left to that command: to
+find out, it has to ask the server to unload something.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.ports import Clock, Fleet
+from gateway.upstream.diagnose import diagnose
+from gateway.upstream.findings import Diagnosis, Finding, Severity, Target
+from gateway.upstream.survey import survey
+
+_LOOK_INTERVAL_S = 5.0
+_SURVEY_INTERVAL_S = 600.0
+
+
+class Doctor:
+    """Examines servers in the background. `log` is called once for each new finding."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, Target],
+        fleet: Callable[[], Fleet],
+        *,
+        log: Callable[..., Any],
+        clock: Clock,
+    ) -> None:
+        self._targets = targets
+        self._fleet = fleet
+        self._log = log
+        self._clock = clock
+        self._examined_up: dict[str, bool] = {}
+        self._diagnoses: dict[str, Diagnosis] = {}
+        self._between: list[Finding] = []
+        self._told: set[tuple[str, Finding]] = set()
+
+    async def watch(self) -> None:
+        """Examine for ever."""
+        surveyed_s = float("-inf")
+        while True:
+            for name in self._changed():
+                await self._examine(name)
+            if self._clock() - surveyed_s >= _SURVEY_INTERVAL_S:
+                surveyed_s = self._clock()
+                await self._survey()
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+
+    def findings(self) -> list[dict[str, str]]:
+        """Return what is wrong now: server ("" for the fleet), severity, message and fix."""
+        return [
+            {
+                "server": name,
+                "severity": finding.severity.value,
+                "code": finding.code,
+                "message": finding.message,
+                "fix": finding.fix,
+            }
+            for name, finding in self._all()
+        ]
+
+    def _all(self) -> list[tuple[str, Finding]]:
+        found = [(name, f) for name, d in sorted(self._diagnoses.items()) for f in d.findings]
+        return found + [("", finding) for finding in self._between]
+
+    def _changed(self) -> list[str]:
+        servers = self._fleet().snapshot.servers
+        return [name for name, row in servers.items() if self._examined_up.get(name) is not row.up]
+
+    async def _examine(self, name: str) -> None:
+        self._examined_up[name] = self._fleet().snapshot.servers[name].up
+        self._diagnoses[name] = await diagnose(
+            self._targets[name], clock=self._clock, ask_control=False
+        )
+        self._tell()
+
+    async def _survey(self) -> None:
+        self._between = await survey(self._targets, self._diagnoses, clock=self._clock)
+        self._tell()
+
+    def _tell(self) -> None:
+        now = set(self._all())
+        for name, finding in sorted(now - self._told, key=lambda told: (told[0], told[1].code)):
+            if finding.severity is not Severity.INFO:
+                self._log(
+                    "finding",
+                    server=name or None,
+                    severity=finding.severity.value,
+                    code=finding.code,
+                    message=finding.message,
+                    fix=finding.fix,
+                )
+        self._told = now

@@ -1,0 +1,166 @@
+"""Who may be chosen for one version at the moment, and why the others may not.
+
+Built by the pool when the fleet, a breaker or an operator changed something, and kept until the
+next change: a request only reads it.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from routing.endpoint import Candidate
+from routing.errors import NoReadyEndpoint
+from routing.fleet import ModelVersion, VersionRoute
+from routing.health.breaker import Breaker
+
+OVERPROVISIONING = 1.4
+"""A zone takes all of its traffic while this much of its capacity is left (Envoy's factor)."""
+SPILL_RATIO = 2.0
+"""Above this many times the pressure of a server elsewhere, a request leaves its zone."""
+
+_SATURATED = "saturated"
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The servers of one version, sorted by whether they may be chosen.
+
+    `candidates` may be, those of the gateway's own zone if it has any; `remote` are the ones
+    elsewhere that take what the zone cannot. `ejected` have an open breaker and get a probe from
+    `probe_due_s` on. `excluded` says why, by server. At `slow_until_s` the last slow start is over.
+    """
+
+    key: ModelVersion
+    route: VersionRoute
+    epoch: int
+    holders: tuple[str, ...]
+    all_candidates: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]
+    remote: tuple[Candidate, ...]
+    local_share: float
+    ejected: tuple[tuple[Candidate, tuple[Breaker, ...]], ...]
+    excluded: Mapping[str, str]
+    probe_due_s: float
+    slow_until_s: float
+
+    @classmethod
+    def build(
+        cls,
+        key: ModelVersion,
+        route: VersionRoute,
+        *,
+        epoch: int,
+        candidates: Sequence[Candidate],
+        reason: Callable[[ModelVersion, str], str | None],
+        circuits: Callable[[str], tuple[Breaker, ...]],
+        zone: str | None,
+    ) -> "Choices":
+        """Sort the candidates."""
+        usable: list[Candidate] = []
+        ejected: list[tuple[Candidate, tuple[Breaker, ...]]] = []
+        excluded: dict[str, str] = {}
+        for candidate in candidates:
+            why = reason(key, candidate.name)
+            breakers = circuits(candidate.name) if why is None else ()
+            if why is not None:
+                excluded[candidate.name] = why
+            elif breakers:
+                ejected.append((candidate, breakers))
+                excluded[candidate.name] = f"ejected: its circuit is {breakers[0].circuit.value}"
+            else:
+                usable.append(candidate)
+        if not usable and ejected:  # better an ejected server than none
+            usable = [candidate for candidate, _ in ejected]
+        local, remote, share = _by_zone(usable, candidates, zone)
+        due_s = [min(breaker.opened_until_s for breaker in breakers) for _, breakers in ejected]
+        return cls(
+            key=key,
+            route=route,
+            epoch=epoch,
+            holders=route.servers,
+            all_candidates=tuple(candidates),
+            candidates=local,
+            remote=remote,
+            local_share=share,
+            ejected=tuple(ejected),
+            excluded=excluded,
+            probe_due_s=min(due_s, default=math.inf),
+            slow_until_s=max((c.slow_until_s for c in usable), default=-math.inf),
+        )
+
+    def everyone(self) -> tuple[Candidate, ...]:
+        """Return all that may be chosen, whatever their zone."""
+        return self.candidates + self.remote
+
+    def first(self, now_s: float) -> tuple[Candidate, tuple[Breaker, ...]]:
+        """Return the first by name that is not out, and its breakers if it has to prove itself.
+
+        A saturated server is not out: what needs its state can go nowhere else. Nor is an ejected
+        one whose time is over. Raises NoReadyEndpoint.
+        """
+        due = {
+            candidate: breakers
+            for candidate, breakers in self.ejected
+            if all(now_s >= breaker.opened_until_s for breaker in breakers)
+        }
+        full = [
+            candidate
+            for candidate in self.all_candidates
+            if self.excluded.get(candidate.name, "").startswith(_SATURATED)
+        ]
+        standing = [*self.everyone(), *due, *full]
+        if not standing:
+            raise self.nothing_left(())
+        first = min(standing, key=lambda candidate: candidate.name)
+        return first, due.get(first, ())
+
+    def nothing_left(self, tried: Collection[str]) -> NoReadyEndpoint:
+        """Return the error that says why nobody can be chosen."""
+        reasons = {why for server, why in self.excluded.items() if server not in tried}
+        if any(why.startswith(_SATURATED) for why in reasons):
+            return NoReadyEndpoint("every server that holds the model is saturated", saturated=True)
+        return NoReadyEndpoint("no server is ready to take the request")
+
+
+def admitted(
+    candidates: Sequence[Candidate], random: Callable[[], float], now_s: float
+) -> Sequence[Candidate]:
+    """Leave out each server that starts slowly, as often as its share is below the full one.
+
+    Chance, and not a smaller capacity: with little to do, a policy would never choose the smaller.
+    """
+    return [c for c in candidates if random() < c.ramp(now_s)] or candidates
+
+
+def spill(choices: Choices, random: Callable[[], float], now_s: float) -> Sequence[Candidate]:
+    """Return the candidates of the zone a request is to stay in or go to.
+
+    The zone keeps its share (all of it while enough of its capacity is up), unless a random server
+    of it is far busier than a random one elsewhere.
+    """
+    local, remote = choices.candidates, choices.remote
+    if not local or random() >= choices.local_share:
+        return remote
+    here = local[int(random() * len(local))]
+    there = remote[int(random() * len(remote))]
+    if _pressure(here, now_s) > SPILL_RATIO * _pressure(there, now_s):
+        return remote
+    return local
+
+
+def _pressure(candidate: Candidate, now_s: float) -> float:
+    return (candidate.work(now_s) + 1) / candidate.share(now_s)
+
+
+def _by_zone(
+    usable: Sequence[Candidate], everyone: Sequence[Candidate], zone: str | None
+) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], float]:
+    if zone is None:
+        return tuple(usable), (), 1.0
+    local = tuple(c for c in usable if c.model.load.server.zone == zone)
+    remote = tuple(c for c in usable if c.model.load.server.zone != zone)
+    if not local:
+        return remote, (), 1.0
+    whole = sum(c.model.capacity for c in everyone if c.model.load.server.zone == zone)
+    left = sum(c.model.capacity for c in local)
+    return local, remote, min(1.0, OVERPROVISIONING * left / whole)

@@ -1,0 +1,1 @@
+"""Passive health: what requests tell about servers and versions. Pure state machines."""

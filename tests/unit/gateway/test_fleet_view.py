@@ -1,0 +1,109 @@
+"""The fleet as operators see it: every server, model and version, and why it is not in use."""
+
+from gateway.ops.fleet_view import fleet_view
+from routing.fleet import ModelRow, ModelRules, ModelVersion
+from routing.steering import Block, Steering
+from routing.types import Server, State
+from tests.unit.gateway.fleets import TableFleet
+
+READY = [("a", "m", 1), ("b", "m", 1), ("b", "m", 2)]
+
+
+def test_a_server_that_is_up() -> None:
+    fleet = TableFleet(READY[:2], servers=[Server("a", capacity=2.0, zone="x"), Server("b")])
+    failed = ModelRow(State.UNAVAILABLE, "no such file")
+    fleet.index("a", {ModelVersion("m", 3): failed}, "only-on-disk")
+    lease = fleet.pick("m")
+    lease.detach()
+    server, _ = fleet_view(fleet, fleet.pool, fleet)["servers"]
+    assert server == {
+        "name": "a",
+        "up": True,
+        "cordoned": False,
+        "server_id": "id-a",
+        "triton_version": "2.58.0",
+        "capacity": 2.0,
+        "zone": "x",
+        "in_flight_calls": 1,
+        "in_flight_rows": 1,
+        "detached_calls": 1,
+        "channels": [{"state": "ready", "in_flight": 0}, {"state": "idle", "in_flight": 0}],
+        "models": [
+            {"name": "m", "version": 1, "state": "READY"},
+            {"name": "m", "version": 3, "state": "UNAVAILABLE", "reason": "no such file"},
+        ],
+        "not_loaded": ["only-on-disk"],
+    }
+
+
+def test_a_server_that_is_down_has_a_reason() -> None:
+    fleet = TableFleet(READY)
+    fleet.down("b", "connection refused")
+    rows = fleet_view(fleet, fleet.pool, fleet)["servers"]
+    assert [(row["name"], row["up"], row.get("reason")) for row in rows] == [
+        ("a", True, None),
+        ("b", False, "connection refused"),
+        ("c", False, "not probed yet"),
+    ]
+    assert rows[1]["models"][0] == {
+        "name": "m",
+        "version": 1,
+        "state": "UNKNOWN",
+        "reason": "connection refused",
+    }
+
+
+def test_versions_tell_where_they_are_and_where_they_were_taken_out() -> None:
+    servers = [Server("a"), Server("b"), Server("c", pool="large")]
+    rules = {"m": ModelRules(default_version=1), "n": ModelRules(pool="large")}
+    fleet = TableFleet([*READY, ("b", "n", 1)], servers=servers, rules=rules)
+    blocks = frozenset({Block("m", 2)})
+    fleet.pool.steer(Steering(frozenset({"a"}), blocks))
+    view = fleet_view(fleet, fleet.pool, fleet)
+    cordoned, blocked = "cordoned by an operator", "blocked by an operator"
+    assert [row["cordoned"] for row in view["servers"]] == [True, False, False]
+    other_pool = {"b": "the model is for the pool 'large'"}
+    assert view["models"] == [
+        {
+            "name": "m",
+            "default_version": 1,
+            "versions": {
+                "1": {
+                    "servers": ["a", "b"],
+                    "steered_off": {"a": cordoned},
+                    "left_out": {},
+                    "bad": False,
+                },
+                "2": {
+                    "servers": ["b"],
+                    "steered_off": {"b": blocked},
+                    "left_out": {},
+                    "bad": False,
+                },
+            },
+        },
+        {
+            "name": "n",
+            "default_version": None,
+            "versions": {
+                "1": {"servers": [], "steered_off": {}, "left_out": other_pool, "bad": False}
+            },
+        },
+    ]
+
+
+def test_open_breakers_and_bad_versions_are_listed() -> None:
+    fleet = TableFleet(READY[:2])
+    fleet.fail("m", "a")
+    view = fleet_view(fleet, fleet.pool, fleet)
+    assert view["breakers"] == [{"of": "m/1", "server": "a", "circuit": "open"}]
+    assert not view["models"][0]["versions"]["1"]["bad"]
+    for _ in range(5):
+        fleet.fail("m", "b")
+    view = fleet_view(fleet, fleet.pool, fleet)
+    assert view["models"][0]["versions"]["1"]["bad"]
+
+
+def test_what_is_wrong_with_servers_is_passed_on() -> None:
+    fleet = TableFleet(READY)
+    assert fleet_view(fleet, fleet.pool, fleet)["findings"] == fleet.findings()

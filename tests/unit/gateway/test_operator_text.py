@@ -1,0 +1,304 @@
+"""What operators read: 80 columns whatever the names, nothing a terminal would obey."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from gateway.cli.explain import model_text, request_text
+from gateway.cli.fleet import as_text
+from gateway.cli.text import WIDTH, plain, table, wrapped
+
+EVIL = "\x1b[31mred\x07\r\nnext\u202e line"
+LONG = "n" * 300
+
+
+def server(name: str, **fields: Any) -> dict[str, Any]:
+    usual = {
+        "up": True,
+        "cordoned": False,
+        "triton_version": "2.58.0",
+        "in_flight_calls": 0,
+        "detached_calls": 0,
+        "channels": [{"state": "ready"}] * 2,
+        "models": [],
+    }
+    return {"name": name, **usual, **fields}
+
+
+def version(*servers: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "servers": list(servers), "steered_off": {}, "left_out": {}, "bad": False, **fields,
+    }  # fmt: skip
+
+
+VIEW: dict[str, Any] = {
+    "not_ready_reason": None,
+    "servers": [
+        server("a", in_flight_calls=12, detached_calls=3),
+        server("b", cordoned=True, channels=[{"state": "ready"}, {"state": "transient_failure"}]),
+        server("c", up=False, cordoned=True, triton_version="", reason="connection refused"),
+        server(
+            "d",
+            models=[
+                {"name": "m", "version": 2, "state": "UNAVAILABLE", "reason": "no such file"},
+                {"name": "m", "version": 1, "state": "READY"},
+            ],
+        ),
+    ],
+    "models": [
+        {
+            "name": "m",
+            "default_version": 1,
+            "versions": {
+                "1": version("a", "b", "d", steered_off={"b": "cordoned by an operator"}),
+                "2": version(left_out={"a": "its signature differs from the majority's"}),
+                "10": version("a", steered_off={"a": "blocked by an operator"}, bad=True),
+            },
+        },
+    ],
+    "findings": [
+        {
+            "server": "c",
+            "severity": "error",
+            "message": "nothing listens there",
+            "fix": "start it",
+        },
+        {
+            "server": "",
+            "severity": "warning",
+            "message": "two names for one server",
+            "fix": "remove one",
+        },
+        {"server": "a", "severity": "info", "message": "all is well", "fix": "nothing"},
+    ],
+    "breakers": [
+        {"of": "m/1", "server": "a", "circuit": "half_open"},
+        {"of": "server", "server": "d", "circuit": "open"},
+    ],
+    "steering": {
+        "cordoned": ["b", "c"],
+        "blocks": [
+            {"model": "m", "version": 10, "server": "a"},
+            {"model": "old", "version": None, "server": None},
+        ],
+        "survives_restart": True,
+        "audit": [
+            {"at": f"2026-01-0{day}", "by": "ann", "command": "cordon", "server": "b", "changed": 1}
+            for day in range(1, 8)
+        ],
+    },
+}
+
+FLEET_TEXT = """\
+Servers up: 3 of 4; models: 1
+
+SERVER  STATE           TRITON  IN FLIGHT  DETACHED  CHANNELS
+a       up              2.58.0         12         3  2 ready
+b       cordoned        2.58.0          0         0  1 ready, 1 failing
+c       down, cordoned  -               0         0  2 ready
+d       up              2.58.0          0         0  2 ready
+  c is down: connection refused
+
+MODEL  VERSION  ON  SERVERS
+m            1   2  a, d     default
+m            2   0  -
+m           10   0  -        bad, taken out
+
+FINDINGS
+  c: error: nothing listens there
+    fix: start it
+  fleet: warning: two names for one server
+    fix: remove one
+
+NOT READY
+  m 2 on d: UNAVAILABLE: no such file
+  m 2 on a: not used: its signature differs from the majority's
+
+OPEN BREAKERS
+  m 1 on a: half open
+  connection to d: open
+
+BLOCKED
+  m, version 10, on a
+  old, every version, on all servers
+
+LAST COMMANDS
+  2026-01-03 ann: cordon, server b
+  2026-01-04 ann: cordon, server b
+  2026-01-05 ann: cordon, server b
+  2026-01-06 ann: cordon, server b
+  2026-01-07 ann: cordon, server b"""
+
+
+def assert_fits(text: str) -> None:
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+def worse(value: Any) -> Any:
+    """The same view with names and texts at their worst."""
+    if isinstance(value, dict):
+        return {key: worse(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [worse(item) for item in value]
+    if not isinstance(value, str) or value in ("READY", "UNAVAILABLE", "info"):
+        return value
+    return f"{value} {EVIL} {LONG}"
+
+
+def test_the_fleet() -> None:
+    assert as_text(VIEW) == FLEET_TEXT
+
+
+def test_a_quiet_fleet_has_no_empty_sections() -> None:
+    view = copy.deepcopy(VIEW)
+    view |= {"servers": [server("a")], "models": [], "breakers": [], "findings": []}
+    view["steering"] = {"cordoned": [], "blocks": [], "survives_restart": False, "audit": []}
+    assert as_text(view) == (
+        "Servers up: 1 of 1; models: 0\n\n"
+        "SERVER  STATE  TRITON  IN FLIGHT  DETACHED  CHANNELS\n"
+        "a       up     2.58.0          0         0  2 ready"
+    )
+
+
+def test_a_gateway_that_is_not_ready_says_so_first() -> None:
+    text = as_text({**VIEW, "not_ready_reason": "shutting down"})
+    assert text.startswith(
+        "Servers up: 3 of 4; models: 1; the gateway is not ready: shutting down\n\n"
+    )
+
+
+def test_what_will_be_forgotten_is_told() -> None:
+    view = {**VIEW, "steering": {**VIEW["steering"], "survives_restart": False}}
+    assert as_text(view).endswith(
+        "  This is forgotten at a restart: steering.state_file is not set."
+    )
+
+
+def test_the_fleet_fits_whatever_its_names() -> None:
+    view = worse(VIEW)
+    view["models"] = [
+        {**model, "versions": {str(2**63 - 1): version(*[LONG] * 50)}} for model in view["models"]
+    ]
+    text = as_text(view)
+    assert_fits(text)
+    assert "…" in text
+
+
+CANDIDATE = {
+    "server": "a",
+    "zone": "eu",
+    "share": 0.6667,
+    "starting_slowly": False,
+    "work": 3.0,
+    "latency_ms": 12.34,
+    "ejected": None,
+}
+MODEL: dict[str, Any] = {
+    "model": "m",
+    "version": 2,
+    "chosen_by": "the default version",
+    "version_is_bad": False,
+    "refused": None,
+    "pinned_to": None,
+    "candidates": [
+        CANDIDATE,
+        {**CANDIDATE, "server": "b", "zone": None, "share": 0.3, "starting_slowly": True},
+        {**CANDIDATE, "server": "c", "share": 0.0333, "latency_ms": None, "ejected": "its circuit"},
+    ],
+    "excluded": {"d": "cordoned by an operator"},
+}
+MODEL_TEXT = """\
+m version 2, chosen by: the default version
+
+CANDIDATE  ZONE  SHARE  WORK  LATENCY
+a          eu    66.7%     3  12.3 ms
+b          -     30.0%     3  12.3 ms  slow start
+c          eu     3.3%     3        -  ejected, but used for want of others
+
+NOT CANDIDATES
+  d: cordoned by an operator"""
+
+REQUEST: dict[str, Any] = {
+    "request_id": "r1",
+    "ended_s_ago": 3.0,
+    "duration_ms": 12.5,
+    "model": "m",
+    "version": "2",
+    "outcome": "failed",
+    "status": 500,
+    "error": "the model raised",
+    "attempts": [
+        {
+            "server": "a",
+            "why": "the balancing policy chose among a, b",
+            "candidates": ["a", "b"],
+            "excluded": {"d": "cordoned by an operator"},
+        },
+        {"server": "b", "why": "the only one left", "candidates": ["a", "b"], "excluded": {}},
+    ],
+}
+REQUEST_TEXT = """\
+r1: m 2, failed, HTTP 500, 12.5 ms, 3.0 s ago
+  error: the model raised
+
+Attempt 1: a - the balancing policy chose among a, b
+  candidates: a, b
+  not d: cordoned by an operator
+
+Attempt 2: b - the only one left
+  candidates: a, b"""
+
+
+def test_the_explanation_of_a_model() -> None:
+    assert model_text(MODEL) == MODEL_TEXT
+
+
+def test_a_refusal_has_the_status_that_callers_see() -> None:
+    refused = {"outcome": "not_ready", "error": "no server is ready to take the request"}
+    text = model_text({**MODEL, "candidates": [], "refused": refused, "version_is_bad": True})
+    assert text.splitlines()[1:5] == [
+        "This version is bad: it fails on most of its servers, so the servers are not",
+        "  blamed.",
+        "A request is refused now with 503: no server is ready to take the request",
+        "",
+    ]
+
+
+def test_the_server_of_a_model_with_state_is_told() -> None:
+    assert "all of them go to a." in model_text({**MODEL, "pinned_to": "a"})
+
+
+def test_the_explanation_of_a_request() -> None:
+    assert request_text(REQUEST) == REQUEST_TEXT
+
+
+def test_a_request_that_never_got_a_server() -> None:
+    view = {**REQUEST, "model": "", "outcome": "not_found", "status": 404, "attempts": []}
+    assert request_text(view) == (
+        "r1: no known model, not_found, HTTP 404, 12.5 ms, 3.0 s ago\n"
+        "  error: the model raised\n"
+        "No server was chosen for it."
+    )
+
+
+def test_explanations_fit_whatever_the_names() -> None:
+    assert_fits(model_text({**worse(MODEL), "excluded": {LONG: EVIL}}))
+    assert_fits(request_text({**worse(REQUEST), "request_id": LONG}))
+
+
+@pytest.mark.parametrize("text", [EVIL, "a\tb\x00c\x9b2J", "\u2028\ud800"])
+def test_no_text_commands_the_terminal(text: str) -> None:
+    assert plain(text).isprintable()
+
+
+def test_a_table_is_cut_where_it_is_widest() -> None:
+    lines = table([("name", "n", "x" * 200), ("b", 12345, "y")], numbers=(1,))
+    assert [len(line) for line in lines] == [80, 14]
+    assert lines[0].endswith("x…")
+    assert lines[1] == "b     12345  y"
+
+
+def test_a_paragraph_goes_on_further_in() -> None:
+    assert wrapped("word " * 30, "  ").splitlines()[1].startswith("    word")

@@ -1,0 +1,129 @@
+"""The state file: written whole, and refused when it is not exactly what was written."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from gateway.stores.state_file import DamagedState, StateFile
+
+BLOCK = {"model": "m", "version": 2, "server": "a"}
+ENTRY = {"at": "2026-01-01T00:00:00+00:00", "command": "cordon", "by": "ann", "server": "a"}
+STATE: dict[str, Any] = {"cordoned": ["a"], "blocks": [BLOCK], "audit": [ENTRY]}
+FIX = "repair it, or remove it to start with every server and every model in use"
+
+
+def written(path: Path, **changes: Any) -> StateFile:
+    """A file as the gateway writes it, but for the changes; one to None is left out."""
+    state = {"schema_version": 1, **STATE, **changes}
+    path.write_text(json.dumps({k: v for k, v in state.items() if v is not None}))
+    return StateFile(path)
+
+
+def refusal(file: StateFile) -> str:
+    with pytest.raises(DamagedState) as caught:
+        file.read()
+    return str(caught.value)
+
+
+def test_without_a_path_nothing_is_kept() -> None:
+    file = StateFile(None)
+    file.write(STATE)
+    assert (file.keeps, file.read()) == (False, {})
+
+
+def test_a_file_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "state.json")
+    assert (file.keeps, file.read()) == (True, {})
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    StateFile(tmp_path / "state.json").write(STATE)
+    assert StateFile(tmp_path / "state.json").read() == STATE
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "state.json")
+    file.write(STATE)
+    full = mock.patch("os.fsync", side_effect=OSError("disk full"))
+    with full, pytest.raises(OSError, match="disk full"):
+        file.write({**STATE, "cordoned": []})
+    assert file.read() == STATE
+
+
+def test_what_a_kill_left_of_a_write_is_overwritten(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "state.json")
+    for _ in range(2):
+        (tmp_path / ".state.json.new").write_bytes(b'{"half')
+        file.write(STATE)
+    assert os.listdir(tmp_path) == ["state.json"]
+
+
+def test_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        StateFile(tmp_path / "gone" / "state.json").write(STATE)
+
+
+def test_a_file_edited_by_hand_is_read_if_it_is_sound(tmp_path: Path) -> None:
+    block = {"server": None, "version": None, "model": "other"}
+    file = written(tmp_path / "s", blocks=[block], cordoned=[], audit=[])
+    assert file.read() == {"cordoned": [], "blocks": [block], "audit": []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"schema_version": 2}, "schema_version: not 1, the one this gateway writes"),
+        ({"schema_version": None}, "schema_version: not 1, the one this gateway writes"),
+        ({"cordoned": None}, "cordoned: missing"),
+        ({"audit": None}, "audit: missing"),
+        ({"cordonned": []}, "cordonned: unknown"),
+        ({"cordoned": "a"}, "cordoned: not a list"),
+        ({"cordoned": {"a": 1}}, "cordoned: not a list"),
+        ({"cordoned": ["a", 5]}, "cordoned[1]: not a name"),
+        ({"cordoned": [""]}, "cordoned[0]: not a name"),
+        ({"cordoned": [["a"]]}, "cordoned[0]: not a name"),
+        ({"blocks": ["m"]}, "blocks[0]: not a JSON object"),
+        ({"blocks": [{"model": "m"}]}, "blocks[0].server: missing"),
+        ({"blocks": [{**BLOCK, "why": "x"}]}, "blocks[0].why: unknown"),
+        ({"blocks": [{**BLOCK, "model": None}]}, "blocks[0].model: not a name"),
+        ({"blocks": [BLOCK, {**BLOCK, "server": 1}]}, "blocks[1].server: not a name"),
+        *(
+            (
+                {"blocks": [{**BLOCK, "version": version}]},
+                "blocks[0].version: neither a version number nor null",
+            )
+            for version in ("2", 0, -1, 2.0, True, 2**63)
+        ),
+        ({"audit": [7]}, "audit[0]: not a JSON object"),
+        ({"audit": [{**ENTRY, "by": None}]}, "audit[0].by: not text"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    path = tmp_path / "state.json"
+    assert refusal(written(path, **changes)) == f"{path}: {problem} - {FIX}"
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b'{"schema_version": 1} x', b"NaN"])
+def test_what_is_no_json_is_refused(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(text)
+    said = refusal(StateFile(path))
+    assert said.startswith(f"{path}: not JSON: ")
+    assert said.endswith(FIX)
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '"a"', "1"])
+def test_other_json_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(text)
+    assert refusal(StateFile(path)) == f"{path}: not a JSON object - {FIX}"
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    said = refusal(StateFile(tmp_path))
+    assert said == f"{tmp_path}: cannot be read: Is a directory - make it readable"
