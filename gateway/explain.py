@@ -61,7 +61,7 @@ class Explainer:
             "chosen_by": chosen_by,
             "version_is_bad": ModelVersion(model, chosen) in self._pool.bad_versions(),
             "refused": _refused(snapshot, model, version, choices, now_s),
-            "pinned_to": _pinned(route, choices),
+            "pinned_to": _pinned(route, choices, now_s),
             "candidates": _candidates(choices, now_s) if choices else [],
             "excluded": self._excluded(snapshot, model, chosen, choices),
         }
@@ -136,11 +136,14 @@ def _refused(
     return None
 
 
-def _pinned(route: VersionRoute, choices: Choices | None) -> str | None:
+def _pinned(route: VersionRoute, choices: Choices | None, now_s: float) -> str | None:
     """Return the server that gets every request of a model that keeps state between them."""
     if not route.spec.sequence or choices is None:
         return None
-    return min((candidate.name for candidate in choices.everyone()), default=None)
+    try:
+        return choices.first(now_s)[0].name
+    except RoutingError:
+        return None
 
 
 def _why_not(row: ServerRow, route: VersionRoute, excluded: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ whatever happens to the request. Who may be chosen is worked out when something 
 every request: see `routing.choices`.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -126,6 +127,7 @@ class Pool:
         self._groups: dict[ModelVersion, Group] = {}
         self._choices: dict[ModelVersion, Choices] = {}
         self._saturated: set[str] = set()
+        self._lost_s: dict[str, float] = {}
         self._epoch = 0
 
     def pick(
@@ -204,7 +206,7 @@ class Pool:
                 lease.candidate.start_slowly(now_s)
         else:
             model.fail(blame, took_s, now_s)
-            changed = self._judge(group, server, holders, blame, now_s)
+            changed = self._judge(group, lease, blame, now_s - took_s, now_s)
         if changed:
             self._epoch += 1
 
@@ -255,8 +257,9 @@ class Pool:
         return {name: breakers for name, breakers in found.items() if breakers}
 
     def _judge(
-        self, group: Group, server: str, holders: Collection[str], blame: Blame, now_s: float
+        self, group: Group, lease: Lease, blame: Blame, began_s: float, now_s: float
     ) -> bool:
+        server, holders = lease.server, lease.choices.holders
         match blame:
             case Blame.VERSION:
                 return group.failure(server, holders, now_s)
@@ -265,9 +268,16 @@ class Pool:
             case Blame.FATAL:
                 return group.fatal(server, holders, now_s)
             case Blame.SERVER:
-                return self.transport.failure(server, self.loads.keys(), now_s)
+                return self._lost(server, began_s, now_s)
             case _:
                 return False
+
+    def _lost(self, server: str, began_s: float, now_s: float) -> bool:
+        # All calls on one connection are lost together, which is one failure.
+        if began_s < self._lost_s.get(server, -math.inf):
+            return False
+        self._lost_s[server] = now_s
+        return self.transport.failure(server, self.loads.keys(), now_s)
 
     def _probe(self, choices: Choices, rows: int, now_s: float) -> Lease | None:
         for candidate, breakers in choices.ejected:

@@ -182,6 +182,7 @@ class FleetMetrics(Collector):
         yield up
         yield ready
         yield from self._loads()
+        yield from self._health()
 
     def _loads(self) -> Iterator[Metric]:
         calls = _family("server_in_flight_calls", "Inference calls on the server.", "server")
@@ -196,6 +197,25 @@ class FleetMetrics(Collector):
         yield calls
         yield rows
         yield detached
+
+    def _health(self) -> Iterator[Metric]:
+        circuits = _family(
+            "circuits_open",
+            "Circuits that are not closed: of a version on a server, or (model and version empty) "
+            "of the server itself.",
+            "server", "model", "version",
+        )  # fmt: skip
+        for of, breakers in self._pool.breakers().items():
+            model, _, version = ("", "", "") if of == "server" else of.rpartition("/")
+            for server in breakers:
+                circuits.add_metric([server, model, version], 1.0)
+        bad = _family(
+            "version_bad", "1 for a version most of its servers fail.", "model", "version"
+        )
+        for model, number in self._pool.bad_versions():
+            bad.add_metric([model, str(number)], 1.0)
+        yield circuits
+        yield bad
 
 
 def make_registry(requests: RequestMetrics, fleet: Fleet, pool: Pool) -> CollectorRegistry:

@@ -518,3 +518,14 @@ def test_the_breakers_that_are_not_closed_are_shown(pool: Pool) -> None:
     assert pool.breakers()["m/1"]["a"].circuit is Circuit.OPEN
     pool.pick(ABC, now_s=NOW_S + 5.0)
     assert pool.breakers()["m/1"]["a"].circuit is Circuit.HALF_OPEN
+
+
+def test_all_calls_on_a_lost_connection_are_one_failure(pool: Pool) -> None:
+    """Many calls at once on one connection must not eject a server that is there again."""
+    leases = [at(pool, ABC, "a") for _ in range(20)]
+    for number, lease in enumerate(leases):
+        settled(lease, Blame.SERVER, NOW_S + 1 + number / 1000)
+    assert pool.breakers() == {}
+    for number in range(4):
+        fail(pool, "a", Blame.SERVER, NOW_S + 2 + number)
+    assert set(pool.breakers()) == {"server"}
