@@ -386,7 +386,7 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def _not_used(server: Server, model: str, rules: ModelRules) -> str | None:
-    if not any(fnmatchcase(model, pattern) for pattern in server.serve):
+    if server.serve != ("*",) and not any(fnmatchcase(model, p) for p in server.serve):
         return "the server's `serve` does not name this model"
     if rules.pool is not None and rules.pool != server.pool:
         return f"the model is for the pool '{rules.pool}'"
