@@ -1,6 +1,8 @@
 """`triton-gateway serve`: run the gateway until it is told to stop."""
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -26,6 +28,8 @@ ConfigPath = Annotated[
     typer.Option("--config", "-c", help="A YAML file, or a folder of them.", show_default=False),
 ]
 
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 
 WhenReady = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 """Runs beside a gateway that has become ready; may set the event to stop it."""
@@ -81,6 +85,7 @@ async def _run(
         servers=len(config.servers),
     )
     _spare_the_collector()
+    _keep_freed_memory()
     if when_ready is None:
         return await gateway.run(stopping)
 
@@ -134,6 +139,18 @@ def _handle_signals(stopping: asyncio.Event, log: LineBuffer) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled, number)
+
+
+def _keep_freed_memory() -> None:
+    """Let the allocator keep up to 64 MiB that was freed.
+
+    By default glibc gives the buffers of a large request back to the kernel, and takes the page
+    faults for them again at the next request: a fifth of what a JSON image costs.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 32 * 1024 * 1024)
+        libc.mallopt(_M_TRIM_THRESHOLD, 64 * 1024 * 1024)
 
 
 def _spare_the_collector() -> None:

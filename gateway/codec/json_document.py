@@ -131,6 +131,8 @@ def _may_nest_deeply(text: bytes) -> bool:
     rise above the lowest count so far is never less than its true depth; it may be more, which only
     costs the fast parser.
     """
+    if text.count(b"[") <= MAX_DATA_DEPTH:
+        return False
     codes = np.frombuffer(text, np.uint8)
     depth = lowest = 0
     for start in range(0, len(codes), _SCAN_BYTES):
