@@ -18,6 +18,8 @@ from gateway.faults import Fault, Kind, Origin
 REQUEST_ID = "X-Request-Id"
 TIMEOUT = "X-Request-Timeout-Ms"
 _TOKEN = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")
+_WHOLE_BYTES = 16 * 1024 * 1024
+_BAD_FRAMING = (http_exceptions.HttpProcessingError, web_protocol.RequestPayloadError)
 _TIMEOUT_MS = re.compile(r"0*([1-9][0-9]{0,11})")
 
 
@@ -69,33 +71,87 @@ async def read_body(
     if content.is_eof():
         return _bounded(content.read_nowait(), limits.max_bytes)
     await _continue(request)
-    return await _gather(request, limits, allowed_s)
+    if announced is not None and announced <= _WHOLE_BYTES:
+        # One wake-up for all of the body instead of one for each piece of it.
+        content.set_read_chunk_size(announced)
+        take = _take_whole
+    else:
+        take = _take_pieces
+    return await take(request, limits, allowed_s)
 
 
-async def _gather(request: web.BaseRequest, limits: BodyLimits, allowed_s: float | None) -> bytes:
+async def _take_whole(
+    request: web.BaseRequest, limits: BodyLimits, allowed_s: float | None
+) -> bytes:
+    """Read a body of known size, all of which fits into the connection's buffer."""
+    content = request.content
+    timer = _BodyTimer(limits.stall_s, allowed_s)
+    while not content.is_eof():
+        arrived = content.total_bytes
+        try:
+            async with asyncio.timeout_at(timer.next_s()):
+                await content.wait_eof()
+        except TimeoutError:
+            if timer.is_over() or content.total_bytes == arrived:
+                raise timer.fault() from None
+        except _BAD_FRAMING as error:
+            raise _badly_framed(error) from None
+    return content.read_nowait()
+
+
+async def _take_pieces(
+    request: web.BaseRequest, limits: BodyLimits, allowed_s: float | None
+) -> bytes:
+    """Read a body of unknown or great size piece by piece."""
     chunks: list[bytes] = []
     size = 0
-    loop = asyncio.get_running_loop()
-    until_s = math.inf if allowed_s is None else loop.time() + allowed_s
+    timer = _BodyTimer(limits.stall_s, allowed_s)
     try:
-        async with asyncio.timeout_at(min(until_s, loop.time() + limits.stall_s)) as limit:
+        async with asyncio.timeout_at(timer.next_s()) as limit:
             while chunk := await request.content.readany():
                 size += len(chunk)
                 if size > limits.max_bytes:
                     raise _too_large(limits.max_bytes)
                 chunks.append(chunk)
-                limit.reschedule(min(until_s, loop.time() + limits.stall_s))
+                limit.reschedule(timer.next_s())
     except TimeoutError:
-        if limit.when() == until_s:
-            raise Fault.deadline_passed() from None
-        raise Fault(
-            Kind.DEADLINE,
-            f"no part of the request body arrived for {limits.stall_s:g} s",
-            origin=Origin.CLIENT,
-        ) from None
-    except (http_exceptions.HttpProcessingError, web_protocol.RequestPayloadError) as error:
-        raise Fault.invalid(f"the request body is not framed correctly: {error}") from None
+        raise timer.fault() from None
+    except _BAD_FRAMING as error:
+        raise _badly_framed(error) from None
     return b"".join(chunks)
+
+
+class _BodyTimer:
+    """How long to wait for the next piece of a body, and what has happened when it did not come."""
+
+    def __init__(self, stall_s: float, allowed_s: float | None) -> None:
+        self._now = asyncio.get_running_loop().time
+        self._stall_s = stall_s
+        self._until_s = math.inf if allowed_s is None else self._now() + allowed_s
+        self._next_s = math.inf
+
+    def next_s(self) -> float:
+        """Return until when to wait, in seconds of the loop's clock."""
+        self._next_s = min(self._until_s, self._now() + self._stall_s)
+        return self._next_s
+
+    def is_over(self) -> bool:
+        """Whether the wait that has just ended was the last one: the client's time is over."""
+        return self._next_s == self._until_s
+
+    def fault(self) -> Fault:
+        """Return the fault of a wait that ended without a piece."""
+        if self.is_over():
+            return Fault.deadline_passed()
+        return Fault(
+            Kind.DEADLINE,
+            f"no part of the request body arrived for {self._stall_s:g} s",
+            origin=Origin.CLIENT,
+        )
+
+
+def _badly_framed(error: Exception) -> Fault:
+    return Fault.invalid(f"the request body is not framed correctly: {error}")
 
 
 async def _continue(request: web.BaseRequest) -> None:

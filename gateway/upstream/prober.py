@@ -182,7 +182,7 @@ class ServerProber:
             raise Fault.unsupported(
                 f"another server answers here: its id is '{said.name}', expected '{self._expect}'"
             )
-        self._upstream.triton_version = said.version
+        self._upstream.learn_version(said.version)
         self._server_id = said.name
         self._book.learn_extensions(self._name, said.extensions)
         self._identified = True

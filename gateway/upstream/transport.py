@@ -33,14 +33,20 @@ class Upstream:
     metadata: tuple[tuple[str, str], ...] = ()
     cancel: str = "auto"
     triton_version: str = ""
+    cancel_safe: bool = field(init=False)
+    """Whether unary calls may be cancelled on this server."""
     detached: "set[GrpcCall]" = field(default_factory=set)
 
-    @property
-    def cancel_safe(self) -> bool:
-        """Whether unary calls may be cancelled on this server."""
-        if self.cancel == "auto":
-            return version_tuple(self.triton_version) >= FIRST_CANCEL_SAFE
-        return self.cancel == "always"
+    def __post_init__(self) -> None:
+        """Work out what the version says about cancelling."""
+        self.learn_version(self.triton_version)
+
+    def learn_version(self, triton_version: str) -> None:
+        """Note the version the server reports."""
+        self.triton_version = triton_version
+        self.cancel_safe = self.cancel == "always" or (
+            self.cancel == "auto" and version_tuple(triton_version) >= FIRST_CANCEL_SAFE
+        )
 
     def give_up_detached(self, channel: Channel) -> None:
         """Stop waiting for the detached calls on a channel that is gone, or whose server is."""
