@@ -17,11 +17,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from gateway.edge.answers import JSON, SERVER, Answer, error_body
 from gateway.edge.api import Api
-from gateway.edge.receive import REQUEST_ID, request_id
+from gateway.edge.receive import READ_BUFFER_BYTES, REQUEST_ID, request_id
 from gateway.edge.response import WholeResponse
 
 _BACKLOG = 1024
-_READ_BUFFER_BYTES = 1024 * 1024
 _MAX_HEADERS = 256
 _STALL_S = 60.0
 
@@ -94,7 +93,7 @@ class Listener:
             max_line_size=self._limits.max_header_bytes,
             max_field_size=self._limits.max_header_bytes,
             max_headers=_MAX_HEADERS,
-            read_bufsize=_READ_BUFFER_BYTES,
+            read_bufsize=READ_BUFFER_BYTES,
         )
         loop = asyncio.get_running_loop()
         self._accepting = await loop.create_server(

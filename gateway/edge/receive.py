@@ -18,7 +18,8 @@ from gateway.faults import Fault, Kind, Origin
 REQUEST_ID = "X-Request-Id"
 TIMEOUT = "X-Request-Timeout-Ms"
 _TOKEN = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")
-_WHOLE_BYTES = 16 * 1024 * 1024
+READ_BUFFER_BYTES = 4 * 1024 * 1024
+"""What a connection takes in without being read from; at twice as much it stops."""
 _BAD_FRAMING = (http_exceptions.HttpProcessingError, web_protocol.RequestPayloadError)
 _TIMEOUT_MS = re.compile(r"0*([1-9][0-9]{0,11})")
 
@@ -71,13 +72,9 @@ async def read_body(
     if content.is_eof():
         return _bounded(content.read_nowait(), limits.max_bytes)
     await _continue(request)
-    if announced is not None and announced <= _WHOLE_BYTES:
-        # One wake-up for all of the body instead of one for each piece of it.
-        content.set_read_chunk_size(announced)
-        take = _take_whole
-    else:
-        take = _take_pieces
-    return await take(request, limits, allowed_s)
+    # One wake-up for all of a body instead of one for each piece of it, if it fits the buffer.
+    whole = announced is not None and announced <= READ_BUFFER_BYTES
+    return await (_take_whole if whole else _take_pieces)(request, limits, allowed_s)
 
 
 async def _take_whole(

@@ -5,6 +5,7 @@ import json
 import signal
 from pathlib import Path
 
+from gateway.edge.receive import READ_BUFFER_BYTES
 from tests.clients import Connection, infer, request, tensor
 from tests.fakes.triton import FakeTriton
 from tests.serving import serving, until
@@ -73,3 +74,29 @@ async def test_what_the_grace_time_cuts_off_is_told(fake: FakeTriton, tmp_path: 
     finally:
         await asyncio.to_thread(gateway.stop)
         client.close()
+
+
+async def test_bodies_around_the_size_of_the_buffer_arrive_whole(fake: FakeTriton) -> None:
+    """A body that is waited for as a whole must fit, or reading stops before all of it is there."""
+    async with serving({"a": fake}) as gateway:
+
+        async def send(extra_bytes: int) -> int:
+            floats = (READ_BUFFER_BYTES + extra_bytes) // 4
+            inputs = [
+                {
+                    "name": "IN",
+                    "datatype": "FP32",
+                    "shape": [floats],
+                    "parameters": {"binary_data_size": 4 * floats},
+                }
+            ]
+            asked = json.dumps(
+                {"inputs": inputs, "parameters": {"binary_data_output": True}}
+            ).encode()
+            length = {"Inference-Header-Content-Length": str(len(asked))}
+            data = request("POST", "/v2/models/echo/infer", asked + bytes(4 * floats), length)
+            async with await Connection.open(gateway.port) as client:
+                return (await client.ask(data)).status
+
+        sizes = [-2_000_000, -1_000_000, -200, 0, 200, 1_000_000, 4_000_000, 5_000_000] * 2
+        assert set(await asyncio.gather(*map(send, sizes))) == {200}
