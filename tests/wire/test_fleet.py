@@ -149,6 +149,7 @@ async def test_a_server_busy_with_its_index_is_not_silent(fake: FakeTriton) -> N
 async def test_a_refused_server_is_out_at_once(fake: FakeTriton) -> None:
     async with serving({"a": fake}, fleet=SLOW) as gateway:
         await fake.kill()
+        await until(lambda: all(s["state"] != "ready" for s in gateway.watcher.states("a")))
         reply = await gateway.infer()
         assert reply.status == 503
         assert reply.error == "the server could not be reached"
