@@ -74,17 +74,10 @@ def build(
     book = ModelBook()
     watcher = _watcher(config, pool, upstreams, book, logger, environ=environ)
     explainer = Explainer(watcher, pool, CLOCK)
-    store = StateFile(config.steering.state_file)
-    desk = SteeringDesk(pool, watcher, store, log=logger.warning, now=_now_text)
-    desk.restore()
+    desk = _desk(config, watcher, pool, logger)
     readiness = Readiness()
     request_metrics = RequestMetrics()
-    request_log = RequestLog(
-        logger,
-        RequestLogSettings(config.logging.requests, config.logging.sample),
-        random.random,
-    )
-    batch = Batch((request_metrics, request_log, explainer))
+    batch = Batch((request_metrics, _request_log(config, logger), explainer))
     api = Api(
         pipeline=_pipeline(config, watcher, pool, upstreams),
         handlers=_metadata_routes(config, watcher, upstreams, book, readiness).handlers(),
@@ -129,6 +122,18 @@ def logger_for(config: Config, environ: Environ, stream: LogStream) -> Logger:
         stream=stream,
         secrets=tuple(key.reveal(environ) for key in keys),
     )
+
+
+def _desk(config: Config, watcher: FleetWatcher, pool: Pool, logger: Logger) -> SteeringDesk:
+    store = StateFile(config.steering.state_file)
+    desk = SteeringDesk(pool, watcher, store, log=logger.warning, now=_now_text)
+    desk.restore()
+    return desk
+
+
+def _request_log(config: Config, logger: Logger) -> RequestLog:
+    settings = RequestLogSettings(config.logging.requests, config.logging.sample)
+    return RequestLog(logger, settings, random.random)
 
 
 def _server(config: Config, server: ServerConfig) -> Server:
@@ -250,6 +255,29 @@ def _hedge(hedging: Hedging) -> HedgePolicy:
     return HedgePolicy(hedging.after_s, RetryBudget(ratio=hedging.max_share, min_per_s=0))
 
 
+def _table(config: Config, servers: Sequence[Server]) -> FleetTable:
+    return FleetTable(
+        servers,
+        quorum=config.fleet.default_version_quorum,
+        recently_ready_s=config.fleet.recently_ready_s,
+        rules={
+            name: ModelRules(policy.default_version, policy.pool, policy.compatible)
+            for name, policy in config.models.items()
+        },
+    )
+
+
+def _probe_settings(config: Config) -> ProbeSettings:
+    fleet = config.fleet
+    return ProbeSettings(
+        statistics_interval_s=fleet.statistics_interval_s,
+        statistics_timeout_s=fleet.statistics_timeout_s,
+        index_interval_s=fleet.index_interval_s,
+        index_timeout_s=fleet.index_timeout_s,
+        silent_probes=fleet.silent_probes,
+    )
+
+
 def _watcher(
     config: Config,
     pool: Pool,
@@ -259,24 +287,8 @@ def _watcher(
     *,
     environ: Environ,
 ) -> FleetWatcher:
-    fleet = config.fleet
-    servers = [load.server for load in pool.loads.values()]
-    table = FleetTable(
-        servers,
-        quorum=fleet.default_version_quorum,
-        recently_ready_s=fleet.recently_ready_s,
-        rules={
-            name: ModelRules(policy.default_version, policy.pool, policy.compatible)
-            for name, policy in config.models.items()
-        },
-    )
-    settings = ProbeSettings(
-        statistics_interval_s=fleet.statistics_interval_s,
-        statistics_timeout_s=fleet.statistics_timeout_s,
-        index_interval_s=fleet.index_interval_s,
-        index_timeout_s=fleet.index_timeout_s,
-        silent_probes=fleet.silent_probes,
-    )
+    table = _table(config, [load.server for load in pool.loads.values()])
+    settings = _probe_settings(config)
     announce = Announce(
         up=lambda **fields: logger.info("server up", **fields),
         down=lambda **fields: logger.warning("server down", **fields),

@@ -98,11 +98,11 @@ async def test_the_loader_counts_answers_and_failures(answer: bytes, failed: boo
 
 
 def test_processor_time_includes_children() -> None:
-    burn = "import time\nwhile time.process_time() < 0.1: pass"
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
     before = accounting.cpu_s(os.getpid())
     subprocess.run([sys.executable, "-S", "-c", burn], check=True)
     # /proc counts in hundredths of a second, and each process is rounded by itself.
-    assert accounting.cpu_s(os.getpid()) - before >= 0.05
+    assert accounting.cpu_s(os.getpid()) - before >= 0.47
     assert accounting.resident_bytes(os.getpid()) > 1e6
 
 
