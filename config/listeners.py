@@ -68,3 +68,9 @@ class Ops(Section):
     when something else, such as a network policy, keeps strangers out."""
     tls: ListenerTls | None = None
     """Serve HTTPS. Unset, plain HTTP."""
+    scrape_timeout_s: Seconds = 5.0
+    """How long a server's own metrics page may take when `/metrics/fleet` is asked for, in seconds.
+    Half of Prometheus' usual scrape timeout, so that a dead server never costs the others' page."""
+    max_metrics_page_bytes: int = Field(8_388_608, ge=1_024, le=268_435_456)
+    """Largest metrics page taken from one server, in bytes. 8 MiB is a hundred times what a Triton
+    with a hundred models writes."""

@@ -5,6 +5,7 @@ each of them the others through these.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gateway.codec.types import InferCall, InferReply
@@ -104,6 +105,23 @@ class Channels(Protocol):
 
     def findings(self) -> Sequence[Mapping[str, str]]:
         """Return what is wrong with the servers, and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsPage:
+    """What came of scraping one server: its page, or the `problem`; and how long it took."""
+
+    server: str
+    text: str | None
+    problem: str | None
+    took_s: float
+
+
+class MetricsPages(Protocol):
+    """Reads the servers' own metrics."""
+
+    async def pages(self) -> Sequence[MetricsPage]:
+        """Return one page for each server whose metrics address is known. Never raises."""
 
 
 class SteeringStore(Protocol):

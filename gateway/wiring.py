@@ -41,6 +41,7 @@ from gateway.upstream.control import StatisticsReader
 from gateway.upstream.describe import ModelBook
 from gateway.upstream.findings import Target
 from gateway.upstream.prober import Announce, ProbeSettings, ServerProber
+from gateway.upstream.scrape import MetricsScraper
 from gateway.upstream.transport import GrpcTransport, Upstream
 from gateway.upstream.watcher import FleetWatcher
 from routing.balancing import Balancer
@@ -96,6 +97,7 @@ def build(
             fleet=watcher,
             pool=pool,
             channels=watcher,
+            pages=_scraper(config),
             desk=desk,
             explainer=explainer,
             not_ready_reason=readiness.not_ready_reason,
@@ -134,6 +136,16 @@ def _desk(config: Config, watcher: FleetWatcher, pool: Pool, logger: Logger) -> 
 def _request_log(config: Config, logger: Logger) -> RequestLog:
     settings = RequestLogSettings(config.logging.requests, config.logging.sample)
     return RequestLog(logger, settings, random.random)
+
+
+def _scraper(config: Config) -> MetricsScraper:
+    addresses = {server.name: server.metrics for server in config.servers if server.metrics}
+    return MetricsScraper(
+        lambda: addresses,
+        timeout_s=config.ops.scrape_timeout_s,
+        max_page_bytes=config.ops.max_metrics_page_bytes,
+        clock=CLOCK,
+    )
 
 
 def _server(config: Config, server: ServerConfig) -> Server:

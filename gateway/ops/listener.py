@@ -1,11 +1,13 @@
 """The ops listener: /healthz and /readyz for probes, the rest for operators.
 
-Reading: /metrics, /fleet, /servers/NAME, /explain. Steering, by POST: /servers/NAME/cordon and
-/uncordon, /models/NAME/block and /unblock, /breakers/reset; who asked is taken from the header
-X-Actor. With a key set, everything but the two health routes needs `Authorization: Bearer <key>`.
-Refusals are JSON: `error` for people, `code` for programs.
+Reading: /metrics, /metrics/fleet (the servers' own metrics, merged), /fleet, /servers/NAME,
+/explain. Steering, by POST: /servers/NAME/cordon and /uncordon, /models/NAME/block and /unblock,
+/breakers/reset; who asked is taken from the header X-Actor. With a key set, everything but the two
+health routes needs `Authorization: Bearer <key>`. Refusals are JSON: `error` for people, `code` for
+programs.
 """
 
+import asyncio
 import hmac
 import socket
 import ssl
@@ -18,8 +20,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.explain import Explainer
 from gateway.names import UnknownName
+from gateway.ops.exposition import TEXT_FORMAT, fleet_page
 from gateway.ops.fleet_view import fleet_view, server_view
-from gateway.ports import Channels, Fleet
+from gateway.ports import Channels, Fleet, MetricsPages
 from gateway.steering import MAX_VERSION, SteeringDesk
 from routing.pool import Pool
 from routing.steering import Block
@@ -40,6 +43,7 @@ class OpsListener:
         fleet: Fleet,
         pool: Pool,
         channels: Channels,
+        pages: MetricsPages,
         desk: SteeringDesk,
         explainer: Explainer,
         not_ready_reason: Callable[[], str | None],
@@ -51,6 +55,7 @@ class OpsListener:
         self._fleet = fleet
         self._pool = pool
         self._channels = channels
+        self._pages = pages
         self._desk = desk
         self._explainer = explainer
         self._not_ready_reason = not_ready_reason
@@ -66,6 +71,7 @@ class OpsListener:
                 web.get("/healthz", self._health),
                 web.get("/readyz", self._ready),
                 web.get("/metrics", self._metrics),
+                web.get("/metrics/fleet", self._fleet_metrics),
                 web.get("/fleet", self._fleet_view),
                 web.get("/servers/{server}", self._server),
                 web.get("/explain", self._explain),
@@ -109,6 +115,11 @@ class OpsListener:
         return web.Response(
             body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
+
+    async def _fleet_metrics(self, _: web.Request) -> web.Response:
+        pages = await self._pages.pages()
+        text = await asyncio.to_thread(fleet_page, pages)
+        return web.Response(body=text.encode(), headers={"Content-Type": TEXT_FORMAT})
 
     async def _fleet_view(self, _: web.Request) -> web.Response:
         view = fleet_view(self._fleet, self._pool, self._channels)

@@ -5,8 +5,6 @@ configuration and gives no advice. Called by `diagnose` and `discover`.
 """
 
 import asyncio
-import http.client
-import io
 import re
 import socket
 import ssl
@@ -16,9 +14,9 @@ from enum import Enum
 import orjson
 
 from gateway.upstream.findings import one_line
+from gateway.upstream.plain_http import Silent, exchange, is_settings, parsed
 
 _LIMIT_BYTES = 1024 * 1024
-_CHUNK_BYTES = 65536
 _NV_FAMILY = re.compile(rb"^(# HELP )?nv_[a-z]", re.MULTILINE)
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER", "UNEXPECTED_EOF", "HTTP_REQUEST", "PACKET")
 
@@ -49,10 +47,6 @@ class Seen:
     server_id: str = ""
 
 
-class _Silent(Exception):
-    """Connected, and nothing came."""
-
-
 async def identify(host: str, port: int, *, timeout_s: float) -> Seen:
     """Say what listens on `port`, within `timeout_s`. Never raises for what the network does.
 
@@ -61,19 +55,19 @@ async def identify(host: str, port: int, *, timeout_s: float) -> Seen:
     """
     until = asyncio.get_running_loop().time() + timeout_s
     try:
-        reply = await _exchange(host, port, "/v2", until)
+        reply = await _get(host, port, "/v2", until)
         if reply and not reply.startswith((b"HTTP/", b"\x15\x03")):
-            kind = Kind.HTTP2 if _is_settings(reply) else Kind.OTHER
+            kind = Kind.HTTP2 if is_settings(reply) else Kind.OTHER
             return Seen(kind, one_line(repr(reply[:40])))
         if _perhaps_tls(reply) and await _speaks_tls(host, port, until):
             return Seen(Kind.TLS)
         return await _which_http(host, port, reply, until) if reply else Seen(Kind.CLOSES)
-    except (TimeoutError, _Silent, OSError) as failure:
+    except (TimeoutError, Silent, OSError) as failure:
         return _failed(failure)
 
 
 def _failed(failure: Exception) -> Seen:
-    if isinstance(failure, _Silent):
+    if isinstance(failure, Silent):
         return Seen(Kind.SILENT)
     if isinstance(failure, TimeoutError):
         return Seen(Kind.TIMEOUT)
@@ -87,72 +81,24 @@ def _failed(failure: Exception) -> Seen:
 
 
 async def _which_http(host: str, port: int, reply: bytes, until: float) -> Seen:
-    status, body = _parsed(reply)
-    said = _json_object(body)
+    answer = parsed(reply)
+    said = _json_object(answer.body)
     if "name" in said and "version" in said:
         return Seen(Kind.TRITON_HTTP, server_id=str(said["name"]))
     if "API is restricted" in str(said.get("error", "")):  # --http-restricted-api
         return Seen(Kind.TRITON_HTTP, str(said["error"]))
     try:
-        page = await _exchange(host, port, "/metrics", until)
-    except (TimeoutError, _Silent, OSError):
+        page = await _get(host, port, "/metrics", until)
+    except (TimeoutError, Silent, OSError):
         page = b""
     if _NV_FAMILY.search(page):
         return Seen(Kind.TRITON_METRICS)
-    return Seen(Kind.OTHER_HTTP, f"GET /v2 was answered {status}")
+    return Seen(Kind.OTHER_HTTP, f"GET /v2 was answered {answer.status}")
 
 
-async def _exchange(host: str, port: int, path: str, until: float) -> bytes:
-    """Send one GET and return what came until the answer was complete or the time was up."""
-    async with asyncio.timeout_at(until):
-        reader, writer = await asyncio.open_connection(host, port)
-    data = b""
-    try:
-        head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-        writer.write(head.encode("ascii", "replace"))
-        async with asyncio.timeout_at(until):
-            while not _complete(data) and (chunk := await reader.read(_CHUNK_BYTES)):
-                data += chunk
-    except TimeoutError:
-        if not data:
-            raise _Silent from None
-    except ConnectionError:
-        pass  # reset: what came before counts
-    finally:
-        writer.transport.abort()
-    return data
-
-
-def _complete(data: bytes) -> bool:
-    if len(data) >= _LIMIT_BYTES or _is_settings(data):
-        return True
-    head, _, body = data.partition(b"\r\n\r\n")
-    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-    return length is not None and len(body) >= int(length[1])
-
-
-def _is_settings(data: bytes) -> bool:
-    # RFC 9113, 4.1: three bytes of length, then the type; SETTINGS is 4 and opens a connection.
-    return len(data) >= 9 and data[0] == 0 and data[3] == 4
-
-
-class _Bytes:
-    """As much of a socket as http.client wants to read an answer from."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def makefile(self, *_: object) -> io.BytesIO:
-        return io.BytesIO(self._data)
-
-
-def _parsed(reply: bytes) -> tuple[int, bytes]:
-    answer = http.client.HTTPResponse(_Bytes(reply))  # type: ignore[arg-type]
-    try:
-        answer.begin()
-        return answer.status, answer.read()
-    except http.client.HTTPException:
-        return answer.status if isinstance(answer.status, int) else 0, b""
+async def _get(host: str, port: int, path: str, until: float) -> bytes:
+    received = await exchange(host, port, path, until=until, limit_bytes=_LIMIT_BYTES)
+    return received.data
 
 
 def _json_object(body: bytes) -> dict[str, object]:

@@ -9,17 +9,16 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.payloads import Request
+from tests.debian import unpack
 
 HERE = Path(__file__).parent
 WRK_FOLDER = Path(sys.prefix) / "share" / "triton-gateway-bench" / "wrk"
 WRK_PACKAGES = ("wrk", "libluajit-5.1-2", "libluajit-5.1-common")
-DOWNLOAD_TIMEOUT_S = 60
 ANSWER_TIMEOUT_S = 10
 STOP_TIMEOUT_S = 30
 
@@ -75,36 +74,9 @@ def find_wrk() -> Path | None:
     if installed := shutil.which("wrk"):
         return Path(installed)
     found = WRK_FOLDER / "usr" / "bin" / "wrk"
-    if not found.exists() and not _download():
+    if not found.exists() and not unpack(WRK_FOLDER, *WRK_PACKAGES):
         return None
     return found
-
-
-def _download() -> bool:
-    if not (shutil.which("apt-get") and shutil.which("dpkg")):
-        return False
-    WRK_FOLDER.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=WRK_FOLDER.parent) as folder:
-        try:
-            _in(folder, "apt-get", "download", "--quiet", *WRK_PACKAGES)
-            for package in Path(folder).glob("*.deb"):
-                _in(folder, "dpkg", "-x", package.name, "unpacked")
-        except (subprocess.SubprocessError, OSError):
-            return False
-        shutil.rmtree(WRK_FOLDER, ignore_errors=True)
-        (Path(folder) / "unpacked").rename(WRK_FOLDER)
-    return True
-
-
-def _in(folder: str, *command: str) -> None:
-    subprocess.run(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=True,
-        timeout=DOWNLOAD_TIMEOUT_S,
-    )
 
 
 def _wrk_environment(wrk: Path) -> Mapping[str, str]:

@@ -12,9 +12,17 @@ from prometheus_client import CollectorRegistry
 
 from gateway.explain import Explainer
 from gateway.ops.listener import OpsListener
+from gateway.ports import MetricsPage
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import StateFile
 from tests.unit.gateway.fleets import TableFleet
+
+
+class NoPages:
+    """A fleet whose metrics addresses are not known."""
+
+    async def pages(self) -> list[MetricsPage]:
+        return []
 
 
 @asynccontextmanager
@@ -30,6 +38,7 @@ async def listening(
         fleet=fleet,
         pool=fleet.pool,
         channels=fleet,
+        pages=NoPages(),
         desk=SteeringDesk(
             fleet.pool, fleet, StateFile(None), log=lambda *_, **__: None, now=lambda: "now"
         ),
