@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from config.alias_checks import check_aliases
 from config.fields import parse_ip, same_address, same_host
 from config.known import absent, known, ordered, servers
 from config.listeners import Api, Ops
@@ -28,6 +29,7 @@ def check(root: Node, folder: Path) -> Iterator[Problem]:
     yield from _state_file(root, folder)
     yield from _durations(root)
     yield from check_models(root)
+    yield from check_aliases(root)
     yield from _exposed_ops(root)
     yield from _listeners_apart(root)
 

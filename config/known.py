@@ -1,8 +1,8 @@
 """What a tree is known to say: the questions that rules between keys ask of it.
 
 What was reported already is not known, and neither is what may be meant by an unknown key beside
-it. Knows no rule but that one number is at most another. Called by `config.checks` and
-`config.model_checks`.
+it. Knows no rule but that one number is at most another. Called by `config.checks`,
+`config.model_checks` and `config.alias_checks`.
 """
 
 from collections.abc import Iterator

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PrivateAttr, Strict
 
+from config.aliases import Alias
 from config.fields import ModelName, Section, Source
 from config.listeners import Api, Ops
 from config.policies import (
@@ -66,6 +67,9 @@ class Config(Section):
     """When a failed request is sent to another server."""
     models: Mapping[ModelName, ModelPolicy] = Field(default_factory=dict)
     """What is special about single models, by name. Models that are not listed are served too."""
+    aliases: Mapping[ModelName, Alias] = Field(default_factory=dict)
+    """Names of routes, each for weighted versions of models, by name. A request that names a
+    version as well means the model of that name instead."""
     steering: Steering = Field(default_factory=Steering)
     """What operators decide by hand while the gateway runs: cordoned servers, blocked models."""
     request: Request = Field(default_factory=Request)

@@ -11,6 +11,8 @@ from gateway.faults import Fault
 from routing.choices import Choices
 from routing.pool import Lease
 
+ANONYMOUS = "anonymous"
+"""The tenant of callers that nothing is known of."""
 STAGES = ("receive", "resolve", "decode", "admit", "pick", "send", "reply", "settle")
 
 
@@ -18,11 +20,11 @@ STAGES = ("receive", "resolve", "decode", "admit", "pick", "send", "reply", "set
 class Exchange:
     """One request. Times are monotonic seconds of `clock`.
 
-    `timeout_s` is what the client asked for, None if it did not; `path` what it asked for, which
-    goes into the log only. `spent_s` is the time each stage took. `server` is the one that
-    answered, or the last one chosen. `unsure` of the `attempts` failed and may have run. `choices`
-    has, for each attempt, who could be chosen and who was. `outcome` names what became of it: "ok"
-    or the kind of the fault.
+    `tenant` is whose request it is, `alias` the route name it used, if that is one. `timeout_s` is
+    what the client asked for, None if it did not; `path` what it asked for, which goes into the log
+    only. `spent_s` is the time each stage took. `server` is the one that answered, or the last one
+    chosen. `unsure` of the `attempts` failed and may have run. `choices` has, for each attempt, who
+    could be chosen and who was. `outcome` names what became of it: "ok" or the kind of the fault.
     """
 
     request_id: str
@@ -30,6 +32,8 @@ class Exchange:
     route: str
     clock: Callable[[], float]
     started_s: float
+    tenant: str = ANONYMOUS
+    alias: str = ""
     timeout_s: float | None = None
     deadline_s: float = float("inf")
     path: str = ""

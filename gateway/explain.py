@@ -12,6 +12,7 @@ from gateway.exchange import Exchange
 from gateway.faults import Fault
 from gateway.names import UnknownName, listed
 from gateway.ports import Clock, Fleet
+from routing.aliases import Alias, Aliases, StickTo
 from routing.choices import Choices
 from routing.endpoint import Candidate
 from routing.errors import RoutingError
@@ -24,8 +25,9 @@ KEPT_REQUESTS = 1000
 class Explainer:
     """Explains choices; see `gateway.ports.Observer` for `observe`."""
 
-    def __init__(self, fleet: Fleet, pool: Pool, clock: Clock) -> None:
+    def __init__(self, fleet: Fleet, aliases: Aliases, pool: Pool, clock: Clock) -> None:
         self._fleet = fleet
+        self._aliases = aliases
         self._pool = pool
         self._clock = clock
         self._requests: OrderedDict[str, Exchange] = OrderedDict()
@@ -47,15 +49,20 @@ class Explainer:
         """
         now_s = self._clock()
         snapshot = self._fleet.snapshot
+        alias = self._aliases.by_name.get(model) if version is None else None
+        model, version = self._aliases.stand_in(model, version)
         known = snapshot.models.get(model)
         if known is None:
             raise UnknownName(_unknown_model(snapshot, model))
         chosen, chosen_by = _version(known, version)
+        if alias and version is not None:
+            chosen_by = f"the alias {alias.name}"
         route = known.versions.get(chosen)
         if route is None:
             raise UnknownName.version(model, chosen, known.versions)
         choices = self._pool.choices(route, now_s) if route.servers else None
         return {
+            "alias": _alias(alias) if alias else None,
             "model": model,
             "version": chosen,
             "chosen_by": chosen_by,
@@ -99,6 +106,18 @@ class Explainer:
             by_hand = self._pool.steering.reason(model, version, name)
             reasons[name] = "; ".join(dict.fromkeys(filter(None, (why, by_hand))))
         return reasons
+
+
+def _alias(alias: Alias) -> dict[str, Any]:
+    total = sum(arm.weight for arm in alias.arms)
+    return {
+        "name": alias.name,
+        "sticky": alias.header if alias.stick_to is StickTo.HEADER else alias.stick_to.value,
+        "arms": [
+            {"model": arm.model, "version": arm.version, "share": arm.weight / total}
+            for arm in alias.arms
+        ],
+    }
 
 
 def _version(model: ModelRoute, asked: int | None) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from gateway.exchange import Exchange
 from gateway.faults import Blame, Fault, Kind, Origin
 from gateway.hedging import HedgePolicy, hedged
 from gateway.ports import Clock, Fleet, Transport, UpstreamCall
+from routing.aliases import Aliases
 from routing.budget import RetryBudget
 from routing.errors import RoutingError
 from routing.fleet import ModelVersion, VersionRoute
@@ -50,6 +51,7 @@ class ReceivedInfer:
     content_encoding: str
     accept_encoding: str | None
     header_lengths: list[str]
+    header: Callable[[str], str | None]
 
 
 @dataclass(slots=True)
@@ -104,6 +106,7 @@ class Pipeline:
         self,
         *,
         fleet: Fleet,
+        aliases: Aliases,
         pool: Pool,
         transport: Transport,
         decoder: InferDecoder,
@@ -113,6 +116,7 @@ class Pipeline:
         clock: Clock,
     ) -> None:
         self._fleet = fleet
+        self._aliases = aliases
         self._pool = pool
         self._transport = transport
         self._decoder = decoder
@@ -132,12 +136,17 @@ class Pipeline:
         return _encode(encode_reply(reply, call), request.accept_encoding)
 
     def _resolve(self, exchange: Exchange, request: ReceivedInfer) -> VersionRoute:
+        model, version = self._aliases.resolve(
+            request.model, request.version, tenant=exchange.tenant, header=request.header
+        )
         try:
-            route = self._fleet.snapshot.resolve(request.model, request.version, self._clock())
+            route = self._fleet.snapshot.resolve(model, version, self._clock())
         except RoutingError as error:
             raise Fault.of_routing(error) from None
         spec = route.spec
         exchange.model, exchange.version = spec.model, str(spec.version)
+        if request.version is None and request.model in self._aliases.by_name:
+            exchange.alias = request.model
         allowed_s = self._deadlines.allow(spec.model, exchange.timeout_s)
         exchange.deadline_s = exchange.started_s + allowed_s
         if spec.decoupled:

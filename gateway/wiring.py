@@ -44,6 +44,7 @@ from gateway.upstream.prober import Announce, ProbeSettings, ServerProber
 from gateway.upstream.scrape import MetricsScraper
 from gateway.upstream.transport import GrpcTransport, Upstream
 from gateway.upstream.watcher import FleetWatcher
+from routing.aliases import Alias, Aliases, Arm, StickTo
 from routing.balancing import Balancer
 from routing.balancing.least_request import LeastRequest
 from routing.balancing.peak_ewma import PeakEwma
@@ -69,19 +70,22 @@ def build(
     logger: Logger,
 ) -> Gateway:
     """Build a gateway from a valid configuration whose secrets can all be revealed."""
+    aliases = _aliases(config)
     servers = [_server(config, server) for server in config.servers]
     pool = _pool(config, servers)
     upstreams = {server.name: _upstream(config, server, environ) for server in config.servers}
     book = ModelBook()
     watcher = _watcher(config, pool, upstreams, book, logger, environ=environ)
-    explainer = Explainer(watcher, pool, CLOCK)
+    explainer = Explainer(watcher, aliases, pool, CLOCK)
     desk = _desk(config, watcher, pool, logger)
     readiness = Readiness()
     request_metrics = RequestMetrics()
     batch = Batch((request_metrics, _request_log(config, logger), explainer))
     api = Api(
-        pipeline=_pipeline(config, watcher, pool, upstreams),
-        handlers=_metadata_routes(config, watcher, upstreams, book, readiness).handlers(),
+        pipeline=_pipeline(config, watcher, aliases, pool, upstreams),
+        handlers=_metadata_routes(
+            config, watcher, aliases, upstreams, book=book, readiness=readiness
+        ).handlers(),
         observer=batch,
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),
         draining=readiness.draining,
@@ -148,6 +152,22 @@ def _scraper(config: Config) -> MetricsScraper:
     )
 
 
+def _aliases(config: Config) -> Aliases:
+    return Aliases(
+        {
+            name: Alias(
+                name,
+                tuple(Arm(arm.model, arm.version, arm.weight) for arm in alias.arms),
+                StickTo(alias.sticky),
+                alias.header or "",
+                alias.salt,
+            )
+            for name, alias in config.aliases.items()
+        },
+        random.random,
+    )
+
+
 def _server(config: Config, server: ServerConfig) -> Server:
     return Server(
         name=server.name,
@@ -202,7 +222,9 @@ def _balancer(config: Config, model: str) -> Balancer:
 def _metadata_routes(
     config: Config,
     watcher: FleetWatcher,
+    aliases: Aliases,
     upstreams: Mapping[str, Upstream],
+    *,
     book: ModelBook,
     readiness: Readiness,
 ) -> MetadataRoutes:
@@ -214,6 +236,7 @@ def _metadata_routes(
     )
     return MetadataRoutes(
         fleet=watcher,
+        aliases=aliases,
         descriptions=book,
         statistics=statistics,
         server_id=config.api.server_id,
@@ -224,10 +247,15 @@ def _metadata_routes(
 
 
 def _pipeline(
-    config: Config, watcher: FleetWatcher, pool: Pool, upstreams: Mapping[str, Upstream]
+    config: Config,
+    watcher: FleetWatcher,
+    aliases: Aliases,
+    pool: Pool,
+    upstreams: Mapping[str, Upstream],
 ) -> Pipeline:
     return Pipeline(
         fleet=watcher,
+        aliases=aliases,
         pool=pool,
         transport=GrpcTransport(upstreams, detached_max_s=config.upstream.detached_max_s),
         decoder=InferDecoder(

@@ -72,6 +72,8 @@ def request_text(view: View) -> str:
 
 
 def _verdict(view: View) -> Iterator[str]:
+    if view["alias"]:
+        yield wrapped(_alias(view["alias"]))
     yield wrapped(f"{view['model']} version {view['version']}, chosen by: {view['chosen_by']}")
     if view["version_is_bad"]:
         yield wrapped(
@@ -85,6 +87,15 @@ def _verdict(view: View) -> Iterator[str]:
     if refused:
         status = STATUS[Kind(refused["outcome"])]
         yield wrapped(f"A request is refused now with {status}: {refused['error']}")
+
+
+def _alias(alias: View) -> str:
+    arms = ", ".join(
+        f"{arm['share']:.1%} {arm['model']} {arm['version'] or '(default version)'}"
+        for arm in alias["arms"]
+    )
+    sticky = "" if alias["sticky"] == "nothing" else f", the same for one {alias['sticky']}"
+    return f"{alias['name']} is an alias: {arms}{sticky}. Of the heaviest arm:"
 
 
 def _candidates(rows: Sequence[View]) -> list[str]:

@@ -157,6 +157,7 @@ def _received(request: web.BaseRequest, route: Route, body: bytes) -> ReceivedIn
         content_encoding=headers.get(hdrs.CONTENT_ENCODING, ""),
         accept_encoding=headers.get(hdrs.ACCEPT_ENCODING),
         header_lengths=headers.getall(HEADER_LENGTH, []),
+        header=headers.get,
     )
 
 

@@ -11,6 +11,7 @@ from gateway.edge.routes import Route
 from gateway.fanout import FleetStatistics, repository_index, unavailable
 from gateway.faults import Fault
 from gateway.ports import Clock, Descriptions, Fleet
+from routing.aliases import Aliases, Arm
 from routing.errors import RoutingError
 from routing.fleet import ModelVersion, VersionRoute
 
@@ -24,6 +25,7 @@ class MetadataRoutes:
         self,
         *,
         fleet: Fleet,
+        aliases: Aliases,
         descriptions: Descriptions,
         statistics: FleetStatistics,
         server_id: str,
@@ -32,6 +34,7 @@ class MetadataRoutes:
         clock: Clock,
     ) -> None:
         self._fleet = fleet
+        self._aliases = aliases
         self._descriptions = descriptions
         self._statistics = statistics
         self._server_id = server_id
@@ -79,7 +82,13 @@ class MetadataRoutes:
             }
             for name, model in sorted(self._fleet.snapshot.models.items())
         ]
-        return json_answer({"models": models})
+        return json_answer({"models": models, "aliases": self._described_aliases()})
+
+    def _described_aliases(self) -> list[dict[str, object]]:
+        return [
+            {"name": name, "arms": [_arm(arm) for arm in alias.arms]}
+            for name, alias in sorted(self._aliases.by_name.items())
+        ]
 
     async def _model_metadata(self, route: Route, body: bytes) -> Answer:
         found = self._resolve(route)
@@ -105,7 +114,8 @@ class MetadataRoutes:
         return Answer()
 
     async def _model_statistics(self, route: Route, body: bytes) -> Answer:
-        return json_answer({"model_stats": await self._statistics.read(route.model, route.version)})
+        model, version = self._aliases.stand_in(route.model, route.version)
+        return json_answer({"model_stats": await self._statistics.read(model, version)})
 
     async def _repository_index(self, route: Route, body: bytes) -> Answer:
         asked = parse_document(body, simd_from_bytes=len(body) + 1) if body else {}
@@ -115,15 +125,17 @@ class MetadataRoutes:
         return json_answer(repository_index(self._fleet.snapshot, ready_only=ready))
 
     def _resolve(self, route: Route) -> VersionRoute:
+        model, version = self._aliases.stand_in(route.model, route.version)
         try:
-            return self._fleet.snapshot.resolve(route.model, route.version, self._clock())
+            return self._fleet.snapshot.resolve(model, version, self._clock())
         except RoutingError as error:
             raise Fault.of_routing(error) from None
 
     def _versions(self, route: Route, found: VersionRoute) -> list[str]:
-        if route.version is not None:
+        model, version = self._aliases.stand_in(route.model, route.version)
+        if version is not None:
             return [str(found.spec.version)]
-        versions = self._fleet.snapshot.models[route.model].versions
+        versions = self._fleet.snapshot.models[model].versions
         return [str(version) for version in sorted(versions) if versions[version].servers]
 
 
@@ -133,6 +145,11 @@ def _where(found: VersionRoute) -> dict[str, object]:
         "ready": bool(found.servers),
         "servers": found.servers,
     }
+
+
+def _arm(arm: Arm) -> dict[str, object]:
+    version = str(arm.version) if arm.version is not None else None
+    return {"model": arm.model, "version": version, "weight": arm.weight}
 
 
 def _key(found: VersionRoute) -> ModelVersion:

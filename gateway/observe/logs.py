@@ -179,6 +179,8 @@ def _fields(exchange: Exchange) -> dict[str, object]:
         fields |= {"model": exchange.model, "version": exchange.version}
     else:
         fields["path"] = exchange.path[:_SHOWN_PATH]
+    if exchange.alias:
+        fields["alias"] = exchange.alias
     if exchange.attempts:
         fields |= {"server": exchange.server, "attempts": exchange.attempts}
     if exchange.detached:

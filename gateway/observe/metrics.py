@@ -66,6 +66,7 @@ class RequestMetrics(Collector):
         self._stages_s = dict.fromkeys(STAGES, 0.0)
         self._attempts: dict[str, int] = {}
         self._detached: dict[str, int] = {}
+        self._aliases: dict[tuple[str, str, str], int] = {}
         self._bytes_in = self._bytes_out = 0
 
     def observe(self, exchange: Exchange) -> None:
@@ -90,6 +91,9 @@ class RequestMetrics(Collector):
             for tried in exchange.tried:
                 if tried != exchange.server:
                     _count(self._attempts, tried)
+        if exchange.alias:
+            arm = (exchange.alias, exchange.model, exchange.version)
+            self._aliases[arm] = self._aliases.get(arm, 0) + 1
         if exchange.detached:
             _count(self._detached, exchange.server)
 
@@ -103,6 +107,14 @@ class RequestMetrics(Collector):
         for key, count in self._requests.items():
             requests.add_metric(key, count)
         yield requests
+        aliases = _counter(
+            "alias_requests",
+            "Inference requests for an alias, by the version that was chosen.",
+            "alias", "model", "version",
+        )  # fmt: skip
+        for arm, count in self._aliases.items():
+            aliases.add_metric(arm, count)
+        yield aliases
         yield from self._times()
         yield _counted(
             "upstream_attempts", "Inference calls sent, by server.", "server", self._attempts

@@ -16,6 +16,7 @@ from gateway.exchange import Exchange
 from gateway.faults import Blame, Fault, Kind, Origin, Replay
 from gateway.hedging import HedgePolicy
 from gateway.pipeline import AnsweredInfer, Deadlines, Pipeline, ReceivedInfer, Retries
+from routing.aliases import Alias, Aliases
 from routing.balancing.least_request import LeastRequest
 from routing.budget import RetryBudget
 from routing.fleet import FleetSnapshot, FleetTable, ModelVersion, VersionRoute
@@ -219,6 +220,7 @@ class World:
         hedges: Mapping[str, HedgePolicy] | None = None,
         default_s: float = 60.0,
         max_s: float = 600.0,
+        aliases: Sequence[Alias] = (),
         random: Callable[[], float] = lambda: 0.0,  # of equally loaded servers the first one
     ) -> None:
         self.clock = Clock()
@@ -238,6 +240,7 @@ class World:
             table.learn_spec(name, spec, now_s=self.clock())
             table.server_up(name, server_id=name, triton_version="2.51.0", now_s=self.clock())
         self.pipeline = Pipeline(
+            aliases=Aliases({alias.name: alias for alias in aliases}, random),
             fleet=self.fleet,
             pool=self.pool,
             transport=self.transport,
@@ -288,6 +291,7 @@ class World:
             content_encoding=headers.get("content_encoding", ""),
             accept_encoding=headers.get("accept_encoding"),
             header_lengths=headers.get("header_lengths", []),
+            header=headers.get,
         )
         return await self.pipeline.infer(exchange, request)
 

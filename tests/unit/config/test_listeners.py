@@ -21,6 +21,8 @@ def test_the_documented_defaults():
         "port": 8081,
         "key": None,
         "allow_unauthenticated": False,
+        "scrape_timeout_s": 5.0,
+        "max_metrics_page_bytes": 8_388_608,
         "tls": None,
     }
 

@@ -11,6 +11,7 @@ from gateway.exchange import Exchange
 from gateway.explain import KEPT_REQUESTS, Explainer
 from gateway.faults import Fault, Kind, Origin
 from gateway.names import UnknownName
+from routing.aliases import Alias, Aliases, Arm, StickTo
 from routing.fleet import ModelRow, ModelRules, ModelVersion
 from routing.steering import Block, Steering
 from routing.types import Blame, Server, State
@@ -19,8 +20,9 @@ from tests.unit.gateway.fleets import TableFleet
 READY = [("a", "m", 1), ("b", "m", 1)]
 
 
-def explainer(fleet: TableFleet) -> Explainer:
-    return Explainer(fleet, fleet.pool, fleet.clock)
+def explainer(fleet: TableFleet, *aliases: Alias) -> Explainer:
+    by_name = {alias.name: alias for alias in aliases}
+    return Explainer(fleet, Aliases(by_name, lambda: 0.0), fleet.pool, fleet.clock)
 
 
 def explained(fleet: TableFleet, version: int | None = None) -> dict[str, Any]:
@@ -350,3 +352,24 @@ def test_the_body_of_a_failed_request_is_not_kept_alive() -> None:
     gc.collect()
     assert alive() is None
     assert found.request("r")["error"] == "the model raised"
+
+
+def test_an_alias_is_explained_by_its_arms_and_its_heaviest_one() -> None:
+    fleet = TableFleet([("a", "m", 1), ("a", "m", 2)])
+    arms = (Arm("m", 1, 3), Arm("m", None, 1))
+    explained = explainer(fleet, Alias("m", arms, StickTo.HEADER, "X-User")).model("m", None)
+    assert explained["alias"] == {
+        "name": "m",
+        "sticky": "X-User",
+        "arms": [
+            {"model": "m", "version": 1, "share": 0.75},
+            {"model": "m", "version": None, "share": 0.25},
+        ],
+    }
+    assert (explained["version"], explained["chosen_by"]) == (1, "the alias m")
+
+
+def test_a_version_that_is_named_is_not_the_alias() -> None:
+    fleet = TableFleet([("a", "m", 1), ("a", "m", 2)])
+    explained = explainer(fleet, Alias("m", (Arm("m", 1, 1),))).model("m", 2)
+    assert (explained["alias"], explained["version"]) == (None, 2)

@@ -196,6 +196,7 @@ CANDIDATE = {
     "ejected": None,
 }
 MODEL: dict[str, Any] = {
+    "alias": None,
     "model": "m",
     "version": 2,
     "chosen_by": "the default version",
@@ -302,3 +303,14 @@ def test_a_table_is_cut_where_it_is_widest() -> None:
 
 def test_a_paragraph_goes_on_further_in() -> None:
     assert wrapped("word " * 30, "  ").splitlines()[1].startswith("    word")
+
+
+def test_an_alias_is_told_with_its_shares() -> None:
+    arms = [
+        {"model": "m", "version": 1, "share": 0.9},
+        {"model": "m", "version": None, "share": 0.1},
+    ]
+    alias = {"name": "latest", "sticky": "X-User-Id", "arms": arms}
+    text = " ".join(model_text({**MODEL, "alias": alias}).split())
+    assert "latest is an alias: 90.0% m 1, 10.0% m (default version)" in text
+    assert "the same for one X-User-Id" in text

@@ -15,6 +15,7 @@ from gateway.ops.listener import OpsListener
 from gateway.ports import MetricsPage
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import StateFile
+from routing.aliases import Aliases
 from tests.unit.gateway.fleets import TableFleet
 
 
@@ -42,7 +43,7 @@ async def listening(
         desk=SteeringDesk(
             fleet.pool, fleet, StateFile(None), log=lambda *_, **__: None, now=lambda: "now"
         ),
-        explainer=Explainer(fleet, fleet.pool, fleet.clock),
+        explainer=Explainer(fleet, Aliases({}, lambda: 0.0), fleet.pool, fleet.clock),
         not_ready_reason=lambda: reason,
         key=key,
     )
