@@ -36,12 +36,13 @@ from gateway.ops.listener import OpsListener
 from gateway.pipeline import Deadlines, Pipeline, Retries
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import StateFile
-from gateway.upstream.channels import ChannelOptions, ChannelPool, TlsOptions
+from gateway.upstream.channels import ChannelOptions, ChannelPool
 from gateway.upstream.control import StatisticsReader
 from gateway.upstream.describe import ModelBook
 from gateway.upstream.findings import Target
 from gateway.upstream.prober import Announce, ProbeSettings, ServerProber
 from gateway.upstream.scrape import MetricsScraper
+from gateway.upstream.tls import TlsOptions
 from gateway.upstream.transport import GrpcTransport, Upstream
 from gateway.upstream.watcher import FleetWatcher
 from routing.aliases import Alias, Aliases, Arm, StickTo

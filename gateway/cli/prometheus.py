@@ -14,7 +14,7 @@ from typing import Any
 
 from config.fields import split_address
 from gateway.cli.live import at_once
-from gateway.upstream.findings import join_address
+from gateway.upstream.addresses import join_address
 from gateway.upstream.identify import Kind, identify
 
 _TIMEOUT_S = 10.0

@@ -6,11 +6,11 @@ by `diagnose` once it is known that something speaks TLS there.
 
 import asyncio
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from gateway.upstream.channels import TlsOptions
 from gateway.upstream.findings import one_line
+from gateway.upstream.tls import TlsOptions, client_context
 
 # OpenSSL's verification results (openssl/x509_vfy.h).
 _EXPIRED = frozenset({9, 10})  # not yet valid, no longer valid
@@ -61,7 +61,7 @@ async def tls_problem(
 async def _problem(host: str, port: int, tls: TlsOptions) -> TlsProblem | None:
     name = tls.server_name or host
     try:
-        context = _context(tls)
+        context = client_context(replace(tls, cert_pem=None), ["h2", "http/1.1"])
     except (ssl.SSLError, ValueError) as failure:
         return TlsProblem(Trouble.BAD_FILES, one_line(str(failure)))
     try:
@@ -75,14 +75,6 @@ async def _problem(host: str, port: int, tls: TlsOptions) -> TlsProblem | None:
     if shaken.closed:
         return TlsProblem(Trouble.WANTS_CERTIFICATE, "it hangs up after the handshake")
     return None
-
-
-def _context(tls: TlsOptions) -> ssl.SSLContext:
-    roots = tls.root_pem.decode("ascii") if tls.root_pem is not None else None
-    context = ssl.create_default_context(cadata=roots)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # which gRPC does not ask for either
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    return context
 
 
 async def _handshake(host: str, port: int, context: ssl.SSLContext, name: str) -> _Handshake:
@@ -115,7 +107,7 @@ async def _unverified(
         return TlsProblem(Trouble.EXPIRED, detail)
     if failure.verify_code not in _WRONG_NAME:
         return TlsProblem(Trouble.UNTRUSTED, detail)
-    context = _context(tls)
+    context = client_context(replace(tls, cert_pem=None), ["h2", "http/1.1"])
     context.check_hostname = False
     try:
         names = (await _handshake(host, port, context, tls.server_name or host)).names

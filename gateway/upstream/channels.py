@@ -1,45 +1,41 @@
-"""A pool of really separate gRPC connections to one server.
+"""A pool of separate gRPC connections to one server, each made when it is first needed.
 
-Channels with equal target and options share one TCP connection in the gRPC library; a local
-subchannel pool keeps them apart. A call takes the channel with the fewest calls on it, so one
-large transfer does not hold up the small ones. Channels are loop-bound: open them in the loop.
+A call takes the channel with the fewest calls on it, so one large transfer does not hold up the
+small ones. Channels are loop-bound: open them in the loop.
 """
 
 import asyncio
-from collections.abc import Sequence
+import os
+import random
+import socket
+import ssl
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
-import grpc.aio
 
-from gateway.tasks import spawn
+from gateway.tasks import spawn, stop
+from gateway.upstream.addresses import split_address
+from gateway.upstream.http2.call import Call, Part
+from gateway.upstream.http2.connection import NO_CONNECTION, NOT_TAKEN, Connection
+from gateway.upstream.http2.headers import request_block, timeout_field
+from gateway.upstream.tls import TlsOptions, client_context
 
-Unary = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+Metadata = tuple[tuple[str, str], ...]
+OnEnd = Callable[[Call], None]
 
-METHOD = "/inference.GRPCInferenceService/"
-_UNLIMITED = 2**31 - 1
-_METADATA_BYTES = 4 * 1024 * 1024
+SERVICE = "/inference.GRPCInferenceService/"
+_METADATA_BYTES = 4 * 1024 * 1024  # Triton's error texts (tracebacks) travel in metadata
 _IDLE_CHECK_S = 1.0
-_WINDOW_BYTES = 4 * 1024 * 1024  # what a server may send before the gateway has read it
-
-
-@dataclass(frozen=True, slots=True)
-class TlsOptions:
-    """TLS to a server. `root_pem` None means the system's roots; with `cert_pem` it is mTLS."""
-
-    root_pem: bytes | None = None
-    cert_pem: bytes | None = None
-    key_pem: bytes | None = None
-    server_name: str | None = None
+_BACKOFF_GROWTH = 1.6
+_JITTER = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelOptions:
     """How connections are made. Times in seconds.
 
-    A stock Triton tolerates one keepalive ping in 300 s and answers more with GOAWAY. The
-    library's own reconnect backoff goes up to two minutes, far too long for a server that
-    restarts.
+    A stock Triton tolerates one keepalive ping in 300 s and answers more with GOAWAY.
     """
 
     channels: int
@@ -50,72 +46,178 @@ class ChannelOptions:
     max_reply_bytes: int
     tls: TlsOptions | None = None
 
-    def arguments(self) -> list[tuple[str, int | str]]:
-        """Return the gRPC channel arguments."""
-        arguments: list[tuple[str, int | str]] = [
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.max_send_message_length", _UNLIMITED),
-            ("grpc.max_receive_message_length", min(self.max_reply_bytes, _UNLIMITED)),
-            # Triton's error texts (tracebacks) travel in metadata.
-            ("grpc.max_metadata_size", _METADATA_BYTES),
-            ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
-            ("grpc.initial_reconnect_backoff_ms", _ms(self.reconnect_backoff_min_s)),
-            # The name misleads: this is how long one attempt to connect may take.
-            ("grpc.min_reconnect_backoff_ms", _ms(self.connect_timeout_s)),
-            ("grpc.max_reconnect_backoff_ms", _ms(self.reconnect_backoff_max_s)),
-            ("grpc.keepalive_time_ms", _ms(self.keepalive_interval_s)),
-            ("grpc.enable_http_proxy", 0),
-            # Bookkeeping for a debugging service that nobody serves: a tenth of a call's cost.
-            ("grpc.enable_channelz", 0),
-            ("grpc.max_channel_trace_event_memory_per_node", 0),
-            # One layer retries, and it is the pipeline; the library's machinery for it costs a
-            # twentieth of a small request.
-            ("grpc.service_config_disable_resolution", 1),
-            ("grpc.enable_retries", 0),
-            # A ping behind every reply measures how far the window should open. It is open.
-            ("grpc.http2.bdp_probe", 0),
-            ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
-        ]
-        if self.tls and self.tls.server_name:
-            arguments.append(("grpc.ssl_target_name_override", self.tls.server_name))
-        return arguments
-
 
 class Channel:
-    """One connection, and how many inference calls are on it."""
+    """One connection, made anew whenever it is needed and lost, and how much inference is on it.
 
-    __slots__ = ("_channel", "confirmed", "in_flight", "infer", "silent")
+    With `identity_matters` no call moves to another connection by itself.
+    """
 
-    def __init__(self, target: str, options: ChannelOptions) -> None:
-        self._channel = _open(target, options)
-        self.confirmed = False
+    def __init__(self, target: str, options: ChannelOptions, *, identity_matters: bool) -> None:
+        self._target = target
+        self._options = options
+        self._identity_matters = identity_matters
+        self._blocks: dict[tuple[str, Metadata], bytes] = {}
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._waiting: list[Call] = []
+        self._leaving: set[Connection] = set()
+        self._backoff_s = options.reconnect_backoff_min_s
+        self._retry_at_s = 0.0
+        self._failure = ""
+        self._closed = False
         self.in_flight = 0
         self.silent = 0  # probes in a row that got no answer
-        self.infer = self.unary("ModelInfer")
 
-    def unary(self, method: str) -> Unary:
-        """Return a callable for one method; requests and replies are serialised bytes."""
-        # Registered: the library prepares the path once, as for its generated stubs.
-        return self._channel.unary_unary(
-            METHOD + method,
-            _registered_method=True,  # type: ignore[call-arg]  # not in the stubs
-        )
+    def call(
+        self,
+        method: str,
+        message: Sequence[Part],
+        *,
+        metadata: Metadata,
+        timeout_s: float | None,
+        on_end: OnEnd,
+    ) -> Call:
+        """Start a call; never blocks. `timeout_s` is what the server is told, not kept here."""
+        block = self._blocks.get((method, metadata))
+        if block is None:
+            block = self._blocks[method, metadata] = request_block(
+                path=SERVICE + method,
+                authority=self._target,
+                tls=self._options.tls is not None,
+                metadata=metadata,
+            )
+        if timeout_s is not None:
+            block += timeout_field(timeout_s)
+        call = Call(block, message, on_end)
+        self._start(call)
+        return call
 
-    def is_confirmed(self) -> bool:
+    @property
+    def confirmed(self) -> bool:
         """Whether the server at the end of this very connection has been identified."""
-        return self.confirmed and self._channel.get_state() is grpc.ChannelConnectivity.READY
+        return self._connection is not None and self._connection.confirmed
+
+    @confirmed.setter
+    def confirmed(self, confirmed: bool) -> None:
+        if self._connection is not None:
+            self._connection.confirmed = confirmed
 
     def waits_to_reconnect(self) -> bool:
         """Whether the last attempt to connect failed and the next one is not due yet."""
-        return self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        return self._connection is None and self._connecting is None and self._in_backoff()
 
     def state(self) -> str:
-        """Return the connectivity state, in gRPC's words and lower case."""
-        return self._channel.get_state().name.lower()
+        """Return the connectivity state in gRPC's words."""
+        if self._connection is not None:
+            return "ready"
+        if self._connecting is not None:
+            return "connecting"
+        return "transient_failure" if self._in_backoff() else "idle"
 
     async def close(self) -> None:
         """Close the connection; calls on it end at once."""
-        await self._channel.close()
+        self._closed = True
+        self._failure = f"{NO_CONNECTION} {self._target}: closed by the gateway"
+        if self._connecting is not None:
+            await stop(self._connecting)
+        for connection in (self._connection, *self._leaving):
+            if connection is not None:
+                connection.close()
+        self._fail_waiting(self._failure)
+
+    def lost(self, connection: Connection) -> None:
+        """See `gateway.upstream.http2.connection.Owner`."""
+        if connection is self._connection:
+            self._connection = None
+        self._leaving.discard(connection)
+        if not connection.idle:
+            self._leaving.add(connection)
+
+    def send_again(self, call: Call) -> None:
+        """See `gateway.upstream.http2.connection.Owner`."""
+        if self._identity_matters:
+            call.fail(
+                grpc.StatusCode.UNAVAILABLE,
+                f"{NOT_TAKEN} {self._target}: the connection was replaced",
+            )
+        else:
+            self._start(call)
+
+    def _start(self, call: Call) -> None:
+        if self._connection is not None:
+            self._connection.start(call)
+            return
+        if self._closed:
+            call.fail(grpc.StatusCode.UNAVAILABLE, self._failure)
+            return
+        if self._connecting is None:
+            if self._in_backoff():
+                call.fail(grpc.StatusCode.UNAVAILABLE, self._failure)
+                return
+            self._connecting = spawn(self._connect(), name=f"connect to {self._target}")
+        self._waiting = [waiting for waiting in self._waiting if not waiting.ended]
+        self._waiting.append(call)
+
+    def _in_backoff(self) -> bool:
+        return asyncio.get_running_loop().time() < self._retry_at_s
+
+    async def _connect(self) -> None:
+        try:
+            async with asyncio.timeout(self._options.connect_timeout_s):
+                connection = await self._open()
+        except TimeoutError:
+            self._failed("no answer within the timeout")
+        except (OSError, ValueError) as error:
+            self._failed(_told(error))
+        else:
+            self._connecting = None
+            self._connection = connection
+            self._backoff_s = self._options.reconnect_backoff_min_s
+            waiting, self._waiting = self._waiting, []
+            for call in waiting:
+                if not call.ended:
+                    self._start(call)
+
+    async def _open(self) -> Connection:
+        host, port = split_address(self._target)
+        options = self._options
+        context, name = None, None
+        if options.tls is not None:
+            context, name = client_context(options.tls, ["h2"]), options.tls.server_name or host
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(
+                self,
+                target=self._target,
+                max_reply_bytes=options.max_reply_bytes,
+                max_header_bytes=_METADATA_BYTES,
+                keepalive_interval_s=options.keepalive_interval_s,
+            ),
+            host,
+            port,
+            ssl=context,
+            server_hostname=name,
+        )
+        try:
+            await connection.ready
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _failed(self, reason: str) -> None:
+        self._connecting = None
+        spread = 1 + _JITTER * (2 * random.random() - 1)
+        self._retry_at_s = asyncio.get_running_loop().time() + self._backoff_s * spread
+        longest_s = self._options.reconnect_backoff_max_s
+        self._backoff_s = min(self._backoff_s * _BACKOFF_GROWTH, longest_s)
+        self._failure = f"{NO_CONNECTION} {self._target}: {reason}"
+        self._fail_waiting(self._failure)
+
+    def _fail_waiting(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call.fail(grpc.StatusCode.UNAVAILABLE, reason)
 
 
 class ChannelPool:
@@ -130,7 +232,7 @@ class ChannelPool:
         self._identity_matters = identity_matters
         self._target = target
         self._options = options
-        self._channels = [Channel(target, options) for _ in range(options.channels)]
+        self._channels = [self._new() for _ in range(options.channels)]
         self._turn = 0
 
     @property
@@ -159,11 +261,11 @@ class ChannelPool:
         """
         if not self._identity_matters:
             return self._channels[0]
-        return next((channel for channel in self._channels if channel.is_confirmed()), None)
+        return next((channel for channel in self._channels if channel.confirmed), None)
 
     def _is_usable(self, channel: Channel) -> bool:
         if self._identity_matters:
-            return channel.is_confirmed()
+            return channel.confirmed
         return not channel.waits_to_reconnect()
 
     def next_for_probe(self) -> Channel:
@@ -177,7 +279,7 @@ class ChannelPool:
         Closing a connection cancels the calls on it, and a cancelled call can crash an old Triton
         that only seemed dead.
         """
-        self._channels[self._channels.index(channel)] = Channel(self._target, self._options)
+        self._channels[self._channels.index(channel)] = self._new()
         spawn(_close_when_idle(channel), name="close a replaced channel")
 
     async def close(self) -> None:
@@ -190,6 +292,9 @@ class ChannelPool:
             if channel.in_flight == 0:
                 await channel.close()
 
+    def _new(self) -> Channel:
+        return Channel(self._target, self._options, identity_matters=self._identity_matters)
+
 
 async def _close_when_idle(channel: Channel) -> None:
     while channel.in_flight:  # noqa: ASYNC110 - rare, and nobody waits for it
@@ -197,18 +302,12 @@ async def _close_when_idle(channel: Channel) -> None:
     await channel.close()
 
 
-def _open(target: str, options: ChannelOptions) -> grpc.aio.Channel:
-    arguments = options.arguments()
-    if options.tls is None:
-        return grpc.aio.insecure_channel(target, options=arguments)
-    tls = options.tls
-    credentials = grpc.ssl_channel_credentials(tls.root_pem, tls.key_pem, tls.cert_pem)
-    return grpc.aio.secure_channel(target, credentials, options=arguments)
+def _told(error: Exception) -> str:
+    """Return why there is no connection, without asyncio's own words about it."""
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError | socket.gaierror):
+        return os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+    return str(error)
 
 
 def _in_flight(channel: Channel) -> int:
     return channel.in_flight
-
-
-def _ms(seconds: float) -> int:
-    return int(seconds * 1000)

@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import grpc.aio
+import grpc
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2 as pb
 
-from gateway.faults import Fault, Kind, Origin
 from gateway.upstream.channels import Channel
 from gateway.upstream.errors import to_fault
+from gateway.upstream.http2.call import RpcError
 from gateway.upstream.messages import M, parse
 from gateway.upstream.proto_json import to_json_object
 from gateway.upstream.transport import Upstream, not_confirmed
@@ -38,17 +38,25 @@ async def call_method(
     channel = channel or upstream.pool.for_control()
     if channel is None:
         raise not_confirmed()
-    call = channel.unary(method)(
-        request.SerializeToString(), metadata=upstream.metadata, timeout=timeout_s
+    ended = asyncio.Event()
+    call = channel.call(
+        method,
+        [request.SerializeToString()],
+        metadata=upstream.metadata,
+        timeout_s=timeout_s,
+        on_end=lambda _: ended.set(),
     )
     try:
-        reply = await call
-    except grpc.aio.AioRpcError as error:
-        raise to_fault(error.code(), error.details()) from None
-    except asyncio.CancelledError:
-        if call.done() and not _being_cancelled():  # the channel was closed under the call
-            raise _closed() from None
-        raise
+        async with asyncio.timeout(timeout_s):
+            await ended.wait()
+    except TimeoutError:
+        raise to_fault(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
+    finally:
+        call.cancel()
+    try:
+        reply = call.result()
+    except RpcError as error:
+        raise to_fault(error.code, error.details) from None
     return parse(reply_type, reply)
 
 
@@ -70,12 +78,3 @@ class StatisticsReader:
             timeout_s=timeout_s,
         )
         return [to_json_object(row) for row in reply.model_stats]
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _closed() -> Fault:
-    return Fault(Kind.BROKEN, "the connection was closed", origin=Origin.GATEWAY)

@@ -16,6 +16,7 @@ from gateway.faults import Fault
 from gateway.faults import Kind as FaultKind
 from gateway.ports import Clock
 from gateway.upstream import advice
+from gateway.upstream.addresses import split_address
 from gateway.upstream.advice import EXPECTED, Evidence
 from gateway.upstream.certificates import TlsProblem, tls_problem
 from gateway.upstream.describe import model_spec
@@ -28,7 +29,6 @@ from gateway.upstream.findings import (
     Target,
     error,
     one_line,
-    split_address,
 )
 from gateway.upstream.identify import Kind, Seen, identify
 from gateway.upstream.neighbours import first_triton, look_at, near, of_kind

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gateway.ports import Clock
-from gateway.upstream.channels import TlsOptions
+from gateway.upstream.addresses import join_address, split_address
 from gateway.upstream.diagnose import DIAGNOSE_TIMEOUT_S, diagnose
-from gateway.upstream.findings import Diagnosis, Target, join_address, split_address
+from gateway.upstream.findings import Diagnosis, Target
 from gateway.upstream.identify import Kind, Seen
 from gateway.upstream.neighbours import first_triton, look_at, near, of_kind
+from gateway.upstream.tls import TlsOptions
 
 # Where the gRPC port is likely to be, seen from the given one (8000 HTTP, 8001 gRPC, 8002 metrics).
 _FROM_HTTP = (1, 2, -1, -2)

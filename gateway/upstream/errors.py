@@ -3,7 +3,8 @@
 Triton answers UNAVAILABLE for at least five different things, and the gRPC library uses the same
 code for a dead connection; neither sends metadata that would tell them apart, so the text decides.
 `RULES` is data, tried top to bottom. Each row says where its text comes from: "seen" on that Triton
-release, "read" in the sources of one, or "grpc" for the library's own. When a release changes a
+release, "read" in the sources of one, "gateway" for its own connections', or "grpc" for the
+library's. When a release changes a
 text, add a row. What matches nothing is unknown: it may have run, and speaks against the version.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import grpc
 
 from gateway.faults import RETRY_AFTER_S, Blame, Fault, Kind, Origin, Replay
+from gateway.upstream.http2.connection import CONNECTION_LOST, NO_CONNECTION, NOT_TAKEN
 
 _Code = grpc.StatusCode
 _UNAVAILABLE = _Code.UNAVAILABLE
@@ -73,11 +75,17 @@ RULES = (
          r"CUDA error|cudaError|device-side assert|illegal memory access|uncorrectable ECC"
          r"|CUDNN_STATUS_|CUBLAS_STATUS_",
          Kind.FAILED, Replay.NEVER, Blame.FATAL, "read 2.73"),
-    # The connection: never made, so nothing has run.
+    # The connection: never made, or lost before the server had the whole request. Nothing has run.
+    Rule(_UNAVAILABLE, rf"^{NO_CONNECTION} ",
+         Kind.UNREACHABLE, Replay.SAFE, Blame.SERVER, "gateway", says=_NO_CONNECTION),
+    Rule(_UNAVAILABLE, rf"^{NOT_TAKEN} ",
+         Kind.BROKEN, Replay.SAFE, Blame.SERVER, "gateway", says=_LOST),
     Rule(_UNAVAILABLE,
          r"^failed to connect to all addresses|^errors? resolving|^DNS resolution failed",
          Kind.UNREACHABLE, Replay.SAFE, Blame.SERVER, "grpc", says=_NO_CONNECTION),
     # The connection: lost with the request on it.
+    Rule(_UNAVAILABLE, rf"^{CONNECTION_LOST} ",
+         Kind.BROKEN, Replay.UNSURE, Blame.SERVER, "gateway", says=_LOST),
     Rule(_UNAVAILABLE,
          r"Socket closed|Connection reset|Broken pipe|Stream removed|GOAWAY|Too many pings"
          r"|[Kk]eepalive|transport|recvmsg|sendmsg|Cancelling all calls",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gateway.upstream.channels import TlsOptions
+from gateway.upstream.tls import TlsOptions
 from routing.types import ModelSpec
 
 Counters = Mapping[tuple[str, str], tuple[int, ...]]
@@ -91,17 +91,6 @@ def error(code: str, message: str, fix: str) -> Finding:
 def warning(code: str, message: str, fix: str) -> Finding:
     """Build a finding about something that is odd or dangerous, but works."""
     return Finding(Severity.WARNING, code, message, fix)
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Split `host:port` into the host, without brackets, and the port."""
-    host, _, port = address.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def join_address(host: str, port: int) -> str:
-    """Return `host:port`, an IPv6 host in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def one_line(text: str, limit: int = 200) -> str:

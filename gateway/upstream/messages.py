@@ -2,7 +2,7 @@
 
 Tensor bytes are never put into a protobuf message: joining two protobuf encodings merges them, so
 the message without tensors is serialised and each tensor follows as one more occurrence of the
-repeated field `raw_input_contents`. That saves two copies of every tensor.
+repeated field `raw_input_contents`. That saves every copy of the tensors.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ _UINT64_PARAMETERS = frozenset({"priority"})
 _INT64_MAX = 2**63 - 1
 
 
-def encode_call(call: InferCall) -> bytes:
-    """Return the ModelInferRequest, serialised.
+def encode_call(call: InferCall) -> list[bytes | memoryview]:
+    """Return the ModelInferRequest, serialised, in pieces: tensors are not copied.
 
     Raises Fault for text that protobuf cannot carry (lone surrogates).
     """
@@ -35,7 +35,7 @@ def encode_call(call: InferCall) -> bytes:
     for tensor in call.inputs:
         parts.append(_RAW_INPUT_TAG + _varint(len(tensor.raw)))
         parts.append(tensor.raw)
-    return b"".join(parts)
+    return parts
 
 
 def decode_reply(message: bytes) -> InferReply:

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from gateway.faults import Fault
 from gateway.ports import Clock
-from gateway.upstream.findings import Target, join_address, split_address
+from gateway.upstream.addresses import join_address, split_address
+from gateway.upstream.findings import Target
 from gateway.upstream.identify import Seen, identify
 from gateway.upstream.session import open_session, restricted_header
 

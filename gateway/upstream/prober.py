@@ -164,8 +164,7 @@ class ServerProber:
                 await self._ask_identity(channel)
             return
         for each in self._upstream.pool.channels:
-            if not each.is_confirmed():
-                each.confirmed = False
+            if not each.confirmed:
                 await self._ask_identity(each)
                 each.confirmed = True
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 from gateway.ports import Clock, MetricsPage
-from gateway.upstream.findings import split_address
+from gateway.upstream.addresses import split_address
 from gateway.upstream.plain_http import HttpAnswer, Silent, exchange, parsed
 
 _PATH = "/metrics"

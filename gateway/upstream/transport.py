@@ -2,20 +2,18 @@
 
 Cancelling a unary call crashes a Triton before 2.57 (25.04), by client cancel and by gRPC deadline
 alike. On such a server a call whose caller is gone is *detached*: it carries no gRPC deadline,
-runs to its end and its result is dropped. Where cancelling is safe the call is cancelled in the
-gRPC core, since the public way leaks about a kilobyte a call (grpc/grpc#43360).
+runs to its end and its result is dropped.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import grpc.aio
-
 from gateway.codec.types import InferCall, InferReply
 from gateway.faults import RETRY_AFTER_S, Fault, Kind, Origin, Replay
 from gateway.upstream.channels import Channel, ChannelPool
 from gateway.upstream.errors import to_fault
+from gateway.upstream.http2.call import Call, RpcError
 from gateway.upstream.messages import decode_reply, encode_call
 
 FIRST_CANCEL_SAFE = (2, 57)
@@ -74,27 +72,34 @@ class GrpcCall:
         self,
         upstream: Upstream,
         channel: Channel,
-        call: "grpc.aio.UnaryUnaryCall[bytes, bytes]",
+        call: InferCall,
+        *,
+        timeout_s: float,
         detached_max_s: float,
     ) -> None:
         self.channel = channel
         self._upstream = upstream
-        self._call = call
         self._detached_max_s = detached_max_s
         self._wake: asyncio.Future[None] | None = None
         self._on_end: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         channel.in_flight += 1
-        call.add_done_callback(self._ended)
+        self._call = channel.call(
+            "ModelInfer",
+            encode_call(call),
+            metadata=upstream.metadata,
+            timeout_s=timeout_s if upstream.cancel_safe else None,
+            on_end=self._ended,
+        )
 
     @property
     def ended(self) -> bool:
         """Whether the call is over on the wire."""
-        return self._call.done()
+        return self._call.ended
 
     async def reply(self, timeout_s: float) -> InferReply:
         """Wait for the answer; see `gateway.ports.UpstreamCall`."""
-        if not self._call.done():
+        if not self._call.ended:
             loop = asyncio.get_running_loop()
             self._wake = loop.create_future()
             timer = loop.call_later(timeout_s, _set, self._wake)
@@ -102,20 +107,19 @@ class GrpcCall:
                 await self._wake
             finally:
                 timer.cancel()
-            if not self._call.done():
+            if not self._call.ended:
                 raise TimeoutError
-        # Awaiting an ended call does not wait, and so cannot be cancelled half-way.
         try:
-            response = await self._call
-        except grpc.aio.AioRpcError as error:
-            raise to_fault(error.code(), error.details()) from None
+            response = self._call.result()
+        except RpcError as error:
+            raise to_fault(error.code, error.details) from None
         return decode_reply(response)
 
     def abandon(self, on_end: Callable[[], None]) -> bool:
         """Cancel or detach the call; see `gateway.ports.UpstreamCall`."""
         self._on_end = on_end
         if self._upstream.cancel_safe:
-            _cancel_in_core(self._call)
+            self._call.cancel()
             return False
         self._upstream.detached.add(self)
         loop = asyncio.get_running_loop()
@@ -132,7 +136,7 @@ class GrpcCall:
         if on_end is not None:
             on_end()
 
-    def _ended(self, _: object) -> None:
+    def _ended(self, _: Call) -> None:
         self.channel.in_flight -= 1
         if self._wake is not None:
             _set(self._wake)
@@ -152,12 +156,9 @@ class GrpcTransport:
         channel = upstream.pool.least_busy()
         if channel is None:
             raise not_confirmed()
-        sent = channel.infer(
-            encode_call(call),
-            metadata=upstream.metadata,
-            timeout=timeout_s if upstream.cancel_safe else None,
+        return GrpcCall(
+            upstream, channel, call, timeout_s=timeout_s, detached_max_s=self._detached_max_s
         )
-        return GrpcCall(upstream, channel, sent, self._detached_max_s)
 
     def cancels(self, server: str) -> bool:
         """Whether unary calls may be cancelled there; see `gateway.ports.Transport`."""
@@ -179,11 +180,3 @@ def not_confirmed() -> Fault:
 def _set(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _cancel_in_core(call: "grpc.aio.UnaryUnaryCall[bytes, bytes]") -> None:
-    core = getattr(call, "_cython_call", None)  # private: fall back to the public way without it
-    if core is None:
-        call.cancel()
-    else:
-        core.cancel("abandoned by the gateway")

@@ -16,9 +16,9 @@ import grpc.aio
 import pytest
 from tritonclient.grpc import service_pb2
 
-from gateway.upstream.channels import TlsOptions
 from gateway.upstream.diagnose import diagnose
 from gateway.upstream.findings import Control, Diagnosis, Finding, Severity, Target
+from gateway.upstream.tls import TlsOptions
 from tests.certificates import Authority, Pair
 from tests.fakes import ports
 from tests.fakes.model import FakeModel, model_config

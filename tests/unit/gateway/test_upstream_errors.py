@@ -194,7 +194,29 @@ TEXTS = [
         Replay.SAFE,
         Blame.SERVER,
     ),
+    (
+        Code.UNAVAILABLE,
+        f"no connection to {SERVER}: Connection refused",
+        Kind.UNREACHABLE,
+        Replay.SAFE,
+        Blame.SERVER,
+    ),
+    # the connection: lost before the server had the whole request
+    (
+        Code.UNAVAILABLE,
+        f"the call was not taken by {SERVER}: Socket closed",
+        Kind.BROKEN,
+        Replay.SAFE,
+        Blame.SERVER,
+    ),
     # the connection: lost with the request on it
+    (
+        Code.UNAVAILABLE,
+        f"lost the connection to {SERVER}: Socket closed",
+        Kind.BROKEN,
+        Replay.UNSURE,
+        Blame.SERVER,
+    ),
     (Code.UNAVAILABLE, "Socket closed", Kind.BROKEN, Replay.UNSURE, Blame.SERVER),
     (Code.UNAVAILABLE, "Stream removed (Socket closed)", Kind.BROKEN, Replay.UNSURE, Blame.SERVER),
     (Code.UNAVAILABLE, "Too many pings", Kind.BROKEN, Replay.UNSURE, Blame.SERVER),

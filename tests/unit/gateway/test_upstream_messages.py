@@ -27,7 +27,7 @@ def call(**fields: Any) -> InferCall:
 
 
 def sent(**fields: Any) -> Any:
-    return pb.ModelInferRequest.FromString(encode_call(call(**fields)))
+    return pb.ModelInferRequest.FromString(b"".join(encode_call(call(**fields))))
 
 
 def parameter(name: str, value: Scalar) -> Any:
