@@ -5,11 +5,9 @@ Decides what may be said about one. Which models exist is known only at run time
 
 from typing import Annotated, Literal
 
-from pydantic import Field, Strict, StringConstraints
+from pydantic import Field, Strict
 
-from config.fields import ModelName, Section
-
-HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+from config.fields import HeaderName, ModelName, Section
 
 
 class Arm(Section):

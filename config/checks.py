@@ -28,6 +28,8 @@ def check(root: Node, folder: Path) -> Iterator[Problem]:
     yield from _files(root, folder)
     yield from _state_file(root, folder)
     yield from _durations(root)
+    yield from ordered(root, ("api", "max_body_bytes"), ("api", "max_inbound_bytes"))
+    yield from _forwarded(root)
     yield from check_models(root)
     yield from check_aliases(root)
     yield from _exposed_ops(root)
@@ -57,6 +59,16 @@ def _own_ports(server: Node) -> Iterator[Problem]:
             yield server.find((key,))[0][-1].problem(
                 f"{other!r} is the address of grpc too - write another port"
                 f" (Triton's own are {port} for {key} and 8001 for grpc)"
+            )
+
+
+def _forwarded(root: Node) -> Iterator[Problem]:
+    """A caller must not be able to send what a server is sent on the gateway's behalf."""
+    reserved = {key.lower() for server in servers(root) for key in known(server, "metadata") or {}}
+    for name in known(root, "api", "forward_headers") or []:
+        if not name.bad and str(name.value).lower() in reserved:
+            yield name.problem(
+                f"{name.value!r} is metadata of a server, which callers must not set - remove it"
             )
 
 

@@ -159,6 +159,8 @@ ServerName = Annotated[
 ]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
 Text = Annotated[str, StringConstraints(min_length=1)]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+"""The name of an HTTP header (RFC 9110, token)."""
 FileName = Annotated[Path, BeforeValidator(_resolve), WithJsonSchema(_PATH)]
 """A path; a relative one counts from the folder of the configuration file that names it."""
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from config.fields import Section
+from config.listeners import Api
 from config.policies import Breaker, Deadlines
 from config.servers import Upstream
 from config.tree import Loc, Node, Problem
 
 _DEFAULTS: dict[str, Section] = {
+    "api": Api(),
     "breaker": Breaker(),
     "deadlines": Deadlines(),
     "upstream": Upstream(),

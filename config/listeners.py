@@ -3,10 +3,38 @@
 Decides what may be said about them. Opens no socket.
 """
 
-from pydantic import Field
+from typing import Annotated
 
-from config.fields import FileName, Host, ListenPort, MessageBytes, Seconds, Section, Text
+from pydantic import AfterValidator, Field, Strict
+
+from config.fields import (
+    FileName,
+    HeaderName,
+    Host,
+    ListenPort,
+    MessageBytes,
+    Seconds,
+    Section,
+    Text,
+)
 from config.secrets import Secret
+
+_HOP_BY_HOP = frozenset(
+    {"connection", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_PREFIXES = ("grpc-", "content-", "proxy-", "accept", "triton-grpc-protocol-", ":")
+
+
+def _check_forwarded(name: str) -> str:
+    lower = name.lower()
+    if lower.startswith(_PREFIXES) or lower in _HOP_BY_HOP or lower.endswith("-bin"):
+        raise ValueError(f"{name!r} belongs to HTTP or gRPC itself - remove it")
+    if lower in ("authorization", "cookie", "x-api-key"):
+        raise ValueError(f"{name!r} would give the callers' keys to the servers - remove it")
+    return name
+
+
+ForwardedHeader = Annotated[HeaderName, AfterValidator(_check_forwarded)]
 
 
 class ListenerTls(Section):
@@ -42,6 +70,21 @@ class Api(Section):
     max_header_bytes: int = Field(32_768, ge=1_024, le=1_048_576)
     """Largest request line, and largest single header, in bytes. 32 KiB holds long tokens and
     cookies."""
+    header_timeout_s: Seconds = 30.0
+    """How long the head of a request may take to arrive, in seconds, from the connection on or, on
+    a connection that is kept open, from its first byte. Half a minute forgives a bad network and
+    keeps clients that send nothing from piling up."""
+    max_inbound_bytes: int = Field(2_147_483_648, ge=1)
+    """Bytes of request bodies held at a time, all requests together; at least `max_body_bytes`.
+    What does not fit is refused with 503 before it is read. 2 GiB holds eight of the largest
+    bodies; set it to what the machine can spare."""
+    forward_headers: Annotated[tuple[ForwardedHeader, ...], Strict(False)] = (
+        "traceparent",
+        "tracestate",
+    )
+    """Headers of the callers that go to the servers, as gRPC metadata. A Triton started with
+    `--grpc-header-forward-pattern` makes request parameters of them. The default passes W3C trace
+    contexts on. What gRPC cannot carry is left out, and named in the log."""
     keepalive_timeout_s: Seconds = 75.0
     """How long an idle client connection is kept open, in seconds. Longer than the 60 s of common
     load balancers, so that they close first and no request meets a closing connection."""

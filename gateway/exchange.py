@@ -24,7 +24,8 @@ class Exchange:
     what the client asked for, None if it did not; `path` what it asked for, which goes into the log
     only. `spent_s` is the time each stage took. `server` is the one that answered, or the last one
     chosen. `unsure` of the `attempts` failed and may have run. `choices` has, for each attempt, who
-    could be chosen and who was. `outcome` names what became of it: "ok" or the kind of the fault.
+    could be chosen and who was. `dropped_headers` could not be passed on. `outcome` names what
+    became of it: "ok" or the kind of the fault.
     """
 
     request_id: str
@@ -45,6 +46,7 @@ class Exchange:
     tried: set[str] = field(default_factory=set)
     choices: list[tuple[Choices, str]] = field(default_factory=list)
     detached: bool = False
+    dropped_headers: tuple[str, ...] = ()
     status: int = 0
     fault: Fault | None = None
     bytes_in: int = 0

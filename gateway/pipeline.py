@@ -52,6 +52,7 @@ class ReceivedInfer:
     accept_encoding: str | None
     header_lengths: list[str]
     header: Callable[[str], str | None]
+    metadata: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -159,7 +160,10 @@ class Pipeline:
         body = request.body
         if request.content_encoding:
             body = unpack(body, request.content_encoding, max_bytes=self._max_unpacked_bytes)
-        return self._decoder.decode(body, parse_header_length(request.header_lengths), route.spec)
+        header_length = parse_header_length(request.header_lengths)
+        call = self._decoder.decode(body, header_length, route.spec)
+        call.metadata = request.metadata
+        return call
 
     async def _send(self, exchange: Exchange, route: VersionRoute, call: InferCall) -> InferReply:
         """Pick and send until there is an answer, or no further attempt is allowed."""

@@ -22,9 +22,10 @@ from config.servers import ServerTls
 from gateway import __version__
 from gateway.codec.infer_request import InferDecoder
 from gateway.edge.api import Api
+from gateway.edge.forward import ForwardedHeaders
 from gateway.edge.listener import HttpLimits, Listener
 from gateway.edge.metadata import MetadataRoutes
-from gateway.edge.receive import BodyLimits
+from gateway.edge.receive import BodyLimits, Inbound
 from gateway.explain import Explainer
 from gateway.fanout import FleetStatistics
 from gateway.hedging import HedgePolicy
@@ -89,6 +90,8 @@ def build(
         ).handlers(),
         observer=batch,
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),
+        inbound=Inbound(config.api.max_inbound_bytes),
+        forwarded=ForwardedHeaders(config.api.forward_headers),
         draining=readiness.draining,
         clock=CLOCK,
     )
@@ -425,5 +428,6 @@ def listener_tls(tls: ListenerTls | None) -> ssl.SSLContext | None:
 def _http_limits(config: Config) -> HttpLimits:
     return HttpLimits(
         max_header_bytes=config.api.max_header_bytes,
+        header_timeout_s=config.api.header_timeout_s,
         keepalive_timeout_s=config.api.keepalive_timeout_s,
     )

@@ -40,7 +40,8 @@ class InferCall:
     """One inference request, ready to be sent to any server that holds the model.
 
     `version` is the version the gateway chose, as decimal text. `outputs` is empty when the caller
-    wants all of them. `binary_default` says how outputs that are not listed are written.
+    wants all of them. `binary_default` says how outputs that are not listed are written. `metadata`
+    is what of the caller's headers goes with the call.
     """
 
     model: str
@@ -50,6 +51,7 @@ class InferCall:
     parameters: Mapping[str, Scalar] = field(default_factory=dict)
     outputs: list[OutputRequest] = field(default_factory=list)
     binary_default: bool = False
+    metadata: tuple[tuple[str, str], ...] = ()
 
     def wants_binary(self, output: str) -> bool:
         """Whether the output of this name goes into the binary tail."""

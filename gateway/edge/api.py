@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from aiohttp import hdrs, web
 
 from gateway.edge.answers import JSON, SERVER, Answer, fault_answer
+from gateway.edge.forward import ForwardedHeaders
 from gateway.edge.metadata import Handler
-from gateway.edge.receive import REQUEST_ID, BodyLimits, read_body, request_id, timeout_s
+from gateway.edge.receive import REQUEST_ID, BodyLimits, Inbound, read_body, request_id, timeout_s
 from gateway.edge.response import WholeResponse
 from gateway.edge.routes import Route, match
 from gateway.exchange import Exchange
@@ -36,6 +37,8 @@ class Api:
         handlers: Mapping[str, Handler],
         observer: Observer,
         body_limits: BodyLimits,
+        inbound: Inbound,
+        forwarded: ForwardedHeaders,
         draining: Callable[[], bool],
         clock: Clock,
     ) -> None:
@@ -43,6 +46,8 @@ class Api:
         self._handlers = handlers
         self._observer = observer
         self._body_limits = body_limits
+        self._inbound = inbound
+        self._forwarded = forwarded
         self._draining = draining
         self._clock = clock
         self._running: set[asyncio.Task[object]] = set()
@@ -82,6 +87,7 @@ class Api:
             raise
         finally:
             self._running.discard(task)
+            self._inbound.release(exchange.bytes_in)
             self._settle(exchange)
 
     async def _answer(self, exchange: Exchange, request: web.BaseRequest) -> Answer:
@@ -105,13 +111,16 @@ class Api:
         exchange.path = request.raw_path
         exchange.timeout_s = timeout_s(request)
         # The body before the route: left unread, it would make the connection useless.
-        body = await read_body(request, self._body_limits, allowed_s=exchange.timeout_s)
+        body = await read_body(
+            request, self._body_limits, self._inbound, allowed_s=exchange.timeout_s
+        )
         exchange.bytes_in = len(body)
         route = match(request.method, request.raw_path)
         exchange.route = route.name
         if route.name != "infer":
             return await self._handlers[route.name](route, body)
         received = _received(request, route, body)
+        received.metadata, exchange.dropped_headers = self._forwarded.take(request.headers)
         return _infer_answer(await self._pipeline.infer(exchange, received))
 
     async def _write(

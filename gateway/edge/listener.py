@@ -23,6 +23,11 @@ from gateway.edge.response import WholeResponse
 _BACKLOG = 1024
 _MAX_HEADERS = 256
 _STALL_S = 60.0
+_TOO_LATE_BODY = error_body("no whole request arrived in time")
+_TOO_LATE = (
+    b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b"
+) % (len(_TOO_LATE_BODY), _TOO_LATE_BODY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +35,54 @@ class HttpLimits:
     """Bounds of the HTTP layer."""
 
     max_header_bytes: int
+    header_timeout_s: float
     keepalive_timeout_s: float
 
 
 class _Protocol(RequestHandler):
-    """aiohttp's connection, with Triton's shape for what it refuses by itself."""
+    """aiohttp's connection, with Triton's shape for what it refuses by itself.
 
-    __slots__ = ()
+    A client that begins a request has `header_timeout_s` for its head; aiohttp itself would wait
+    for ever, also for the first request on a connection.
+    """
+
+    __slots__ = ("_head_timer", "header_timeout_s")
+
+    header_timeout_s: float
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Expect a request; called by the event loop."""
+        super().connection_made(transport)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what came; called by the event loop."""
+        super().data_received(data)
+        if self._messages or self._current_request is not None or self._request_in_progress:
+            self._stop_expecting()
+        elif self._head_timer is None:
+            self._expect_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Expect nothing any more; called by the event loop."""
+        self._stop_expecting()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._head_timer = self._loop.call_later(self.header_timeout_s, self._give_up)
+
+    def _stop_expecting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            transport.write(_TOO_LATE)
+            self.force_close()
 
     def handle_error(
         self,
@@ -59,8 +105,12 @@ class _Protocol(RequestHandler):
 
 
 class _Server(web.Server):
+    header_timeout_s: float
+
     def __call__(self) -> RequestHandler:
-        return _Protocol(self, loop=self._loop, **self._kwargs)
+        protocol = _Protocol(self, loop=self._loop, **self._kwargs)
+        protocol.header_timeout_s = self.header_timeout_s
+        return protocol
 
 
 class Listener:
@@ -95,6 +145,7 @@ class Listener:
             max_headers=_MAX_HEADERS,
             read_bufsize=READ_BUFFER_BYTES,
         )
+        self._server.header_timeout_s = self._limits.header_timeout_s
         loop = asyncio.get_running_loop()
         self._accepting = await loop.create_server(
             self._server, sock=self._socket, ssl=self._tls, backlog=_BACKLOG

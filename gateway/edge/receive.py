@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aiohttp import hdrs, http_exceptions, web, web_protocol
 from aiohttp.http import HttpVersion11
 
-from gateway.faults import Fault, Kind, Origin
+from gateway.faults import RETRY_AFTER_S, Fault, Kind, Origin
 
 REQUEST_ID = "X-Request-Id"
 TIMEOUT = "X-Request-Timeout-Ms"
@@ -30,6 +30,30 @@ class BodyLimits:
 
     max_bytes: int
     stall_s: float
+
+
+class Inbound:
+    """The bytes of all request bodies that are held at a time, at most `max_bytes`."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.held = 0
+
+    def take(self, size: int) -> None:
+        """Make room for so many bytes. Raises Fault (OVERLOADED) when there is none."""
+        if self.held + size > self._max_bytes:
+            raise Fault(
+                Kind.OVERLOADED,
+                "the gateway is busy with other large requests",
+                origin=Origin.GATEWAY,
+                detail=f"{self.held} bytes of request bodies are held, {size} more do not fit",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        self.held += size
+
+    def release(self, size: int) -> None:
+        """Give the room back."""
+        self.held -= size
 
 
 def request_id(request: web.BaseRequest) -> str:
@@ -56,12 +80,13 @@ def timeout_s(request: web.BaseRequest) -> float | None:
 
 
 async def read_body(
-    request: web.BaseRequest, limits: BodyLimits, *, allowed_s: float | None
+    request: web.BaseRequest, limits: BodyLimits, inbound: Inbound, *, allowed_s: float | None
 ) -> bytes:
     """Read the whole body, as it was sent, within the time the client allows for the request.
 
-    Raises Fault: TOO_LARGE over `max_bytes`, DEADLINE when the client stalls or its time is over,
-    INVALID for broken framing.
+    The body's length stays taken of `inbound`. Raises Fault: TOO_LARGE over `max_bytes`, DEADLINE
+    when the client stalls or its time is over, INVALID for broken framing, OVERLOADED when too many
+    bytes are held already.
     """
     content = request.content
     if content.is_eof() and content.at_eof():
@@ -70,11 +95,40 @@ async def read_body(
     if announced is not None and announced > limits.max_bytes:
         raise _too_large(limits.max_bytes)
     if content.is_eof():
-        return _bounded(content.read_nowait(), limits.max_bytes)
-    await _continue(request)
-    # One wake-up for all of a body instead of one for each piece of it, if it fits the buffer.
-    whole = announced is not None and announced <= READ_BUFFER_BYTES
-    return await (_take_whole if whole else _take_pieces)(request, limits, allowed_s)
+        body = _bounded(content.read_nowait(), limits.max_bytes)
+        inbound.take(len(body))
+        return body
+    with _Holding(inbound, announced or 0) as holding:
+        await _continue(request)
+        # One wake-up for all of a body instead of one for each piece of it, if it fits the buffer.
+        if announced is not None and announced <= READ_BUFFER_BYTES:
+            return await _take_whole(request, limits, allowed_s)
+        return await _take_pieces(request, limits, allowed_s, holding)
+
+
+class _Holding:
+    """The room of one body while it arrives: `expected` bytes at once, the rest as it comes.
+
+    Given back if the body does not come to its end.
+    """
+
+    def __init__(self, inbound: Inbound, expected: int) -> None:
+        self._inbound = inbound
+        self._held = expected
+
+    def __enter__(self) -> "_Holding":
+        self._inbound.take(self._held)
+        return self
+
+    def arrived(self, size: int) -> None:
+        """Note how many bytes have arrived in all."""
+        if size > self._held:
+            self._inbound.take(size - self._held)
+            self._held = size
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._inbound.release(self._held)
 
 
 async def _take_whole(
@@ -97,7 +151,7 @@ async def _take_whole(
 
 
 async def _take_pieces(
-    request: web.BaseRequest, limits: BodyLimits, allowed_s: float | None
+    request: web.BaseRequest, limits: BodyLimits, allowed_s: float | None, holding: _Holding
 ) -> bytes:
     """Read a body of unknown or great size piece by piece."""
     chunks: list[bytes] = []
@@ -109,6 +163,7 @@ async def _take_pieces(
                 size += len(chunk)
                 if size > limits.max_bytes:
                     raise _too_large(limits.max_bytes)
+                holding.arrived(size)
                 chunks.append(chunk)
                 limit.reschedule(timer.next_s())
     except TimeoutError:

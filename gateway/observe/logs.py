@@ -183,6 +183,8 @@ def _fields(exchange: Exchange) -> dict[str, object]:
         fields["alias"] = exchange.alias
     if exchange.attempts:
         fields |= {"server": exchange.server, "attempts": exchange.attempts}
+    if exchange.dropped_headers:
+        fields["dropped_headers"] = exchange.dropped_headers
     if exchange.detached:
         fields["detached"] = True
     if exchange.fault is not None:

@@ -18,7 +18,7 @@ from gateway.tasks import spawn, stop
 from gateway.upstream.addresses import split_address
 from gateway.upstream.http2.call import Call, Part
 from gateway.upstream.http2.connection import NO_CONNECTION, NOT_TAKEN, Connection
-from gateway.upstream.http2.headers import request_block, timeout_field
+from gateway.upstream.http2.headers import literal, request_block, timeout_field
 from gateway.upstream.tls import TlsOptions, client_context
 
 Metadata = tuple[tuple[str, str], ...]
@@ -77,8 +77,12 @@ class Channel:
         metadata: Metadata,
         timeout_s: float | None,
         on_end: OnEnd,
+        forwarded: Metadata = (),
     ) -> Call:
-        """Start a call; never blocks. `timeout_s` is what the server is told, not kept here."""
+        """Start a call; never blocks. `timeout_s` is what the server is told, not kept here.
+
+        `metadata` is the same for many calls, `forwarded` this one's own.
+        """
         block = self._blocks.get((method, metadata))
         if block is None:
             block = self._blocks[method, metadata] = request_block(
@@ -89,6 +93,8 @@ class Channel:
             )
         if timeout_s is not None:
             block += timeout_field(timeout_s)
+        if forwarded:
+            block += b"".join(literal(*header) for header in forwarded)
         call = Call(block, message, on_end)
         self._start(call)
         return call

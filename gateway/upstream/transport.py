@@ -88,6 +88,7 @@ class GrpcCall:
             "ModelInfer",
             encode_call(call),
             metadata=upstream.metadata,
+            forwarded=call.metadata,
             timeout_s=timeout_s if upstream.cancel_safe else None,
             on_end=self._ended,
         )

@@ -221,3 +221,20 @@ def test_a_file_that_was_complained_about_is_not_looked_for():
     root, _ = parse(b"api: {tls: {cert_file: x}}", "f")
     root.find(("api", "tls", "cert_file"))[0][-1].bad = True
     assert list(check(root, Path("/nowhere"))) == []
+
+
+def test_callers_cannot_set_what_a_server_is_sent_for_the_gateway(tmp_path):
+    text = """
+servers: [{name: a, grpc: "h:1", metadata: {x-key: {env: KEY}}}]
+api: {forward_headers: [X-Note, X-Key, 7]}
+"""
+    root, _ = parse(text.encode(), "f")
+    assert [str(problem) for problem in check(root, tmp_path)] == [
+        "f:3: api.forward_headers[1]: 'X-Key' is metadata of a server, which callers must not set"
+        " - remove it"
+    ]
+
+
+def test_all_bodies_together_have_room_for_one(tmp_path):
+    root, _ = parse(b"api: {max_body_bytes: 10, max_inbound_bytes: 9}\n", "f")
+    assert [problem.key for problem in check(root, tmp_path)] == ["api.max_body_bytes"]
