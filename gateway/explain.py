@@ -11,13 +11,12 @@ from typing import Any
 from gateway.exchange import Exchange
 from gateway.faults import Fault
 from gateway.names import UnknownName, listed
-from gateway.ports import Clock, Fleet
-from routing.aliases import Alias, Aliases, StickTo
+from gateway.ports import Clock, CurrentView
+from routing.aliases import Alias, StickTo
 from routing.choices import Choices
 from routing.endpoint import Candidate
 from routing.errors import RoutingError
 from routing.fleet import FleetSnapshot, ModelRoute, ModelVersion, ServerRow, VersionRoute
-from routing.pool import Pool
 
 KEPT_REQUESTS = 1000
 
@@ -25,10 +24,8 @@ KEPT_REQUESTS = 1000
 class Explainer:
     """Explains choices; see `gateway.ports.Observer` for `observe`."""
 
-    def __init__(self, fleet: Fleet, aliases: Aliases, pool: Pool, clock: Clock) -> None:
-        self._fleet = fleet
-        self._aliases = aliases
-        self._pool = pool
+    def __init__(self, view: CurrentView, clock: Clock) -> None:
+        self._view = view
         self._clock = clock
         self._requests: OrderedDict[str, Exchange] = OrderedDict()
 
@@ -48,9 +45,10 @@ class Explainer:
         Raises UnknownName for a model or version no server is known to have.
         """
         now_s = self._clock()
-        snapshot = self._fleet.snapshot
-        alias = self._aliases.by_name.get(model) if version is None else None
-        model, version = self._aliases.stand_in(model, version)
+        view = self._view()
+        snapshot, pool, aliases = view.fleet.snapshot, view.pool, view.aliases
+        alias = aliases.by_name.get(model) if version is None else None
+        model, version = aliases.stand_in(model, version)
         known = snapshot.models.get(model)
         if known is None:
             raise UnknownName(_unknown_model(snapshot, model))
@@ -60,13 +58,13 @@ class Explainer:
         route = known.versions.get(chosen)
         if route is None:
             raise UnknownName.version(model, chosen, known.versions)
-        choices = self._pool.choices(route, now_s) if route.servers else None
+        choices = pool.choices(route, now_s) if route.servers else None
         return {
             "alias": _alias(alias) if alias else None,
             "model": model,
             "version": chosen,
             "chosen_by": chosen_by,
-            "version_is_bad": ModelVersion(model, chosen) in self._pool.bad_versions(),
+            "version_is_bad": ModelVersion(model, chosen) in pool.bad_versions(),
             "refused": _refused(snapshot, model, version, choices, now_s),
             "pinned_to": _pinned(route, choices, now_s),
             "candidates": _candidates(choices, now_s) if choices else [],
@@ -103,7 +101,7 @@ class Explainer:
             if name in usable:
                 continue
             why = _why_not(row, route, choices.excluded if choices else {})
-            by_hand = self._pool.steering.reason(model, version, name)
+            by_hand = self._view().pool.steering.reason(model, version, name)
             reasons[name] = "; ".join(dict.fromkeys(filter(None, (why, by_hand))))
         return reasons
 

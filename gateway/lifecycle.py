@@ -99,7 +99,7 @@ class Gateway:
     watcher: Watcher
     readiness: Readiness
     busy: Callable[[], int]
-    times: ShutdownTimes
+    times: Callable[[], ShutdownTimes]
     clock: Clock
     log: Callable[..., Any]
     flush: Callable[[], None]
@@ -122,10 +122,11 @@ class Gateway:
 
     async def _stop(self) -> int:
         self.readiness.phase = Phase.DRAINING
-        self.log("draining", delay_s=self.times.drain_delay_s)
-        await asyncio.sleep(self.times.drain_delay_s)  # balancers in front take notice
+        times = self.times()
+        self.log("draining", delay_s=times.drain_delay_s)
+        await asyncio.sleep(times.drain_delay_s)  # balancers in front take notice
         self.api.stop_accepting()
-        left = await self._finish(self.times.grace_s)
+        left = await self._finish(times.grace_s)
         await self.api.close(timeout_s=_CHECK_INTERVAL_S)
         await self.watcher.stop()
         await self.ops.stop()

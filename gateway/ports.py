@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 from gateway.codec.types import InferCall, InferReply
 from gateway.exchange import Exchange
+from routing.aliases import Aliases
 from routing.fleet import FleetSnapshot, ModelVersion
+from routing.pool import Pool
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
@@ -122,6 +124,21 @@ class MetricsPages(Protocol):
 
     async def pages(self) -> Sequence[MetricsPage]:
         """Return one page for each server whose metrics address is known. Never raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreView:
+    """What a reload of the configuration replaces, as far as operators look at it and steer it."""
+
+    fleet: Fleet
+    pool: Pool
+    channels: Channels
+    aliases: Aliases
+    pages: MetricsPages
+
+
+CurrentView = Callable[[], CoreView]
+"""Returns what is in force now; ask each time, and use one answer for one piece of work."""
 
 
 class SteeringStore(Protocol):

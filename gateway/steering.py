@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from gateway.names import UnknownName, listed
-from gateway.ports import Fleet, SteeringStore
+from gateway.ports import CurrentView, Fleet, SteeringStore
 from routing.fleet import FleetSnapshot, ModelVersion
 from routing.pool import Pool
 from routing.steering import Block, Steering
@@ -31,15 +31,13 @@ class SteeringDesk:
 
     def __init__(
         self,
-        pool: Pool,
-        fleet: Fleet,
+        view: CurrentView,
         store: SteeringStore,
         *,
         log: Callable[..., Any],
         now: Callable[[], str],
     ) -> None:
-        self._pool = pool
-        self._fleet = fleet
+        self._view = view
         self._store = store
         self._log = log
         self._now = now
@@ -112,6 +110,14 @@ class SteeringDesk:
     def view(self) -> dict[str, Any]:
         """Return what is in force, and the last commands."""
         return {**self._state(), "survives_restart": self._store.keeps}
+
+    @property
+    def _pool(self) -> Pool:
+        return self._view().pool
+
+    @property
+    def _fleet(self) -> Fleet:
+        return self._view().fleet
 
     @property
     def _steering(self) -> Steering:

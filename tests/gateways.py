@@ -18,8 +18,8 @@ from typing import Any, Self
 import yaml
 
 from config.loader import load_text
-from gateway.lifecycle import Gateway
-from gateway.wiring import build, logger_for
+from gateway.observe.logs import LogStream
+from gateway.wiring import Shell, build
 
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 20
@@ -152,26 +152,29 @@ class GatewayProcess:
 class InnerGateway:
     """A gateway built by wiring in the loop of a test, with its parts at hand."""
 
-    def __init__(self, gateway: Gateway, api: socket.socket, ops: socket.socket) -> None:
-        self.gateway = gateway
+    def __init__(self, shell: Shell, api: socket.socket, ops: socket.socket) -> None:
+        self.gateway = shell.gateway
+        self.cores = shell.cores
         self.url = f"http://127.0.0.1:{api.getsockname()[1]}"
         self.ops_url = f"http://127.0.0.1:{ops.getsockname()[1]}"
         self.port = int(api.getsockname()[1])
 
 
 @contextlib.asynccontextmanager
-async def inner_gateway(config: Mapping[str, Any]) -> AsyncIterator[InnerGateway]:
+async def inner_gateway(
+    config: Mapping[str, Any], log: LogStream = sys.stderr.buffer
+) -> AsyncIterator[InnerGateway]:
     """Run a gateway in this loop until the block ends; it is ready inside the block."""
     loaded = load_text(yaml.safe_dump(dict(config)), "test.yaml")
     api, ops = _listening(), _listening()
-    logger = logger_for(loaded, os.environ, sys.stderr.buffer)
-    gateway = build(loaded, os.environ, api_socket=api, ops_socket=ops, logger=logger)
+    shell = build(loaded, os.environ, api_socket=api, ops_socket=ops, log=log)
+    gateway = shell.gateway
     stopping = asyncio.Event()
     running = asyncio.get_running_loop().create_task(gateway.run(stopping))
     try:
         async with asyncio.timeout(START_TIMEOUT_S):
             await gateway.readiness.ready.wait()
-        yield InnerGateway(gateway, api, ops)
+        yield InnerGateway(shell, api, ops)
     finally:
         stopping.set()
         await running

@@ -7,14 +7,11 @@ import json
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 from unittest import mock
 
-from gateway import wiring
 from gateway.edge.api import Api
-from gateway.edge.listener import Listener
-from gateway.observe.logs import LibraryLogs, Logger, make_logger
-from gateway.ops.listener import OpsListener
+from gateway.observe.logs import LibraryLogs, make_logger
 from gateway.upstream.watcher import FleetWatcher
 from routing.pool import Pool
 from tests import clients
@@ -39,19 +36,20 @@ class Serving:
         self.port = inner.port
         self.ops_port = int(inner.ops_url.rpartition(":")[2])
         self.gateway = inner.gateway
+        self.cores = inner.cores
         self._log = log
 
     @property
     def api(self) -> Api:
-        return cast(Listener, self.gateway.api)._api
+        return self.cores.current.api
 
     @property
     def pool(self) -> Pool:
-        return cast(OpsListener, self.gateway.ops)._pool
+        return self.cores.current.view.pool
 
     @property
     def watcher(self) -> FleetWatcher:
-        return cast(FleetWatcher, self.gateway.watcher)
+        return self.cores.current.watcher
 
     async def ask(self, data: bytes) -> Reply:
         """Send one request to the API over a connection of its own."""
@@ -122,12 +120,8 @@ async def serving(
 async def serving_config(config: Mapping[str, Any]) -> AsyncIterator[Serving]:
     """Run a gateway with a whole configuration until the block ends."""
     log = io.BytesIO()
-
-    def logger_for(loaded: Any, environ: Mapping[str, str], _: Any) -> Logger:
-        return wiring.logger_for(loaded, environ, log)
-
-    with mock.patch("tests.gateways.logger_for", logger_for), _library_logs(log):
-        async with inner_gateway(config) as inner:
+    with _library_logs(log):
+        async with inner_gateway(config, log) as inner:
             yield Serving(inner, log)
 
 
@@ -135,7 +129,8 @@ async def serving_config(config: Mapping[str, Any]) -> AsyncIterator[Serving]:
 def _library_logs(log: io.BytesIO) -> Any:
     """Route what libraries log as `serve` does."""
     root = logging.getLogger()
-    handler = LibraryLogs(make_logger(json=True, level="warning", stream=log))
+    logger = make_logger(json=True, level="warning", stream=log)
+    handler = LibraryLogs(lambda: logger)
     handler.setLevel(logging.WARNING)
     root.addHandler(handler)
     try:

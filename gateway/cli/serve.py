@@ -21,7 +21,7 @@ from gateway.cli.refusal import load_or_refuse, refuse
 from gateway.observe.logs import LibraryLogs, LineBuffer, Logger
 from gateway.stores.state_file import DamagedState
 from gateway.tasks import spawn, stop
-from gateway.wiring import build, logger_for
+from gateway.wiring import build
 
 ConfigPath = Annotated[
     Path,
@@ -70,15 +70,15 @@ async def _run(
     log: LineBuffer,
     when_ready: WhenReady | None,
 ) -> int:
-    logger = logger_for(config, os.environ, log)
-    _route_library_logs(logger)
     stopping = asyncio.Event()
     _handle_signals(stopping, log)
     try:
-        gateway = build(config, os.environ, api_socket=api, ops_socket=ops, logger=logger)
+        shell = build(config, os.environ, api_socket=api, ops_socket=ops, log=log)
     except DamagedState as error:
         refuse(f"steering.state_file: {error}")
-    logger.info(
+    _route_library_logs(shell.logger)
+    gateway = shell.gateway
+    gateway.log(
         "starting",
         version=__version__,
         api=_address(api),
@@ -165,7 +165,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(_GC_ALLOCATIONS, 20, 20)
 
 
-def _route_library_logs(logger: Logger) -> None:
+def _route_library_logs(logger: Callable[[], Logger]) -> None:
     root = logging.getLogger()
     root.handlers[:] = [LibraryLogs(logger)]
     root.setLevel(logging.WARNING)

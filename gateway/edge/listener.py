@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -114,17 +115,22 @@ class _Server(web.Server):
 
 
 class Listener:
-    """Accepts connections on a bound socket and hands their requests to the API."""
+    """Accepts connections on a bound socket and hands their requests to the API.
+
+    `current` returns the API that answers a request beginning now; `cut_off` ends all requests.
+    """
 
     def __init__(
         self,
-        api: Api,
+        current: Callable[[], Api],
         sock: socket.socket,
         *,
+        cut_off: Callable[[], None],
         limits: HttpLimits,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._api = api
+        self._current = current
+        self._cut_off = cut_off
         self._socket = sock
         self._limits = limits
         self._tls = tls
@@ -134,7 +140,7 @@ class Listener:
     async def start(self) -> None:
         """Begin to accept connections."""
         self._server = _Server(
-            self._api.handle,
+            self._handle,
             handler_cancellation=True,
             auto_decompress=False,
             access_log=None,
@@ -159,6 +165,9 @@ class Listener:
     async def close(self, *, timeout_s: float) -> None:
         """Close every connection; requests under way are cut off and get `timeout_s` to say so."""
         if self._server is not None:
-            self._api.cut_off()
+            self._cut_off()
             self._server.pre_shutdown()
             await self._server.shutdown(timeout_s)
+
+    def _handle(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        return self._current().handle(request)

@@ -122,13 +122,13 @@ def make_logger(
 class LibraryLogs(logging.Handler):
     """Passes what libraries log through the standard library on to the event log."""
 
-    def __init__(self, logger: Logger) -> None:
+    def __init__(self, logger: Callable[[], Logger]) -> None:
         super().__init__()
         self._logger = logger
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
-        self._logger.log(
+        self._logger().log(
             record.levelno,
             record.getMessage(),
             logger=record.name,

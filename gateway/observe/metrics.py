@@ -19,7 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gateway.exchange import STAGES, Exchange
-from gateway.ports import Fleet
+from gateway.ports import CurrentView
 from routing.pool import Pool
 from routing.types import State
 
@@ -174,13 +174,13 @@ def _counted(name: str, text: str, label: str, counts: Mapping[str, float]) -> C
 class FleetMetrics(Collector):
     """The state of the fleet at the moment of a scrape."""
 
-    def __init__(self, fleet: Fleet, pool: Pool) -> None:
-        self._fleet = fleet
-        self._pool = pool
+    def __init__(self, view: CurrentView) -> None:
+        self._view = view
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families; called by the registry."""
-        servers = self._fleet.snapshot.servers.values()
+        view = self._view()
+        servers = view.fleet.snapshot.servers.values()
         up = _family("server_up", "1 if the server answers and may be sent requests.", "server")
         ready = _family(
             "model_ready",
@@ -193,16 +193,16 @@ class FleetMetrics(Collector):
                 ready.add_metric([row.name, model, str(version)], float(state.state is State.READY))
         yield up
         yield ready
-        yield from self._loads()
-        yield from self._health()
+        yield from self._loads(view.pool)
+        yield from self._health(view.pool)
 
-    def _loads(self) -> Iterator[Metric]:
+    def _loads(self, pool: Pool) -> Iterator[Metric]:
         calls = _family("server_in_flight_calls", "Inference calls on the server.", "server")
         rows = _family("server_in_flight_rows", "Batch rows of these calls.", "server")
         detached = _family(
             "server_detached_calls", "Those of them that nobody waits for any more.", "server"
         )
-        for load in self._pool.loads.values():
+        for load in pool.loads.values():
             calls.add_metric([load.name], load.calls)
             rows.add_metric([load.name], load.rows)
             detached.add_metric([load.name], load.detached)
@@ -210,34 +210,34 @@ class FleetMetrics(Collector):
         yield rows
         yield detached
 
-    def _health(self) -> Iterator[Metric]:
+    def _health(self, pool: Pool) -> Iterator[Metric]:
         circuits = _family(
             "circuits_open",
             "Circuits that are not closed: of a version on a server, or (model and version empty) "
             "of the server itself.",
             "server", "model", "version",
         )  # fmt: skip
-        for of, breakers in self._pool.breakers().items():
+        for of, breakers in pool.breakers().items():
             model, _, version = ("", "", "") if of == "server" else of.rpartition("/")
             for server in breakers:
                 circuits.add_metric([server, model, version], 1.0)
         bad = _family(
             "version_bad", "1 for a version most of its servers fail.", "model", "version"
         )
-        for model, number in self._pool.bad_versions():
+        for model, number in pool.bad_versions():
             bad.add_metric([model, str(number)], 1.0)
         yield circuits
         yield bad
 
 
-def make_registry(requests: RequestMetrics, fleet: Fleet, pool: Pool) -> CollectorRegistry:
+def make_registry(requests: RequestMetrics, view: CurrentView) -> CollectorRegistry:
     """Return a registry of its own: the process's metrics, the requests' and the fleet's."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     registry.register(requests)
-    registry.register(FleetMetrics(fleet, pool))
+    registry.register(FleetMetrics(view))
     return registry
 
 

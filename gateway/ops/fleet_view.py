@@ -3,22 +3,22 @@
 from collections.abc import Collection
 from typing import Any
 
-from gateway.ports import Channels, Fleet
+from gateway.ports import CoreView
 from routing.fleet import ModelRoute, ModelVersion, ServerRow, VersionRoute
 from routing.pool import Pool
 from routing.types import State
 
 
-def fleet_view(fleet: Fleet, pool: Pool, channels: Channels) -> dict[str, Any]:
+def fleet_view(view: CoreView) -> dict[str, Any]:
     """Return the table server x model x version, and what is under way on each server."""
-    snapshot = fleet.snapshot
+    snapshot, pool = view.fleet.snapshot, view.pool
     bad = pool.bad_versions()
     return {
-        "servers": [server_view(row, pool, channels) for row in snapshot.servers.values()],
+        "servers": [server_view(row, view) for row in snapshot.servers.values()],
         "models": [
             _model(name, model, pool, bad) for name, model in sorted(snapshot.models.items())
         ],
-        "findings": list(channels.findings()),
+        "findings": list(view.channels.findings()),
         "breakers": [
             {"of": of, "server": server, "circuit": breaker.circuit.value}
             for of, breakers in pool.breakers().items()
@@ -27,14 +27,14 @@ def fleet_view(fleet: Fleet, pool: Pool, channels: Channels) -> dict[str, Any]:
     }
 
 
-def server_view(row: ServerRow, pool: Pool, channels: Channels) -> dict[str, Any]:
+def server_view(row: ServerRow, view: CoreView) -> dict[str, Any]:
     """Return one server: what it is, what it has, and what this gateway has under way there."""
-    load = pool.loads[row.name]
+    load = view.pool.loads[row.name]
     return {
         "name": row.name,
         "up": row.up,
         **({} if row.up else {"reason": row.reason}),
-        "cordoned": row.name in pool.steering.cordoned,
+        "cordoned": row.name in view.pool.steering.cordoned,
         "server_id": row.server_id,
         "triton_version": row.triton_version,
         "capacity": load.server.capacity,
@@ -42,7 +42,7 @@ def server_view(row: ServerRow, pool: Pool, channels: Channels) -> dict[str, Any
         "in_flight_calls": load.calls,
         "in_flight_rows": load.rows,
         "detached_calls": load.detached,
-        "channels": list(channels.states(row.name)),
+        "channels": list(view.channels.states(row.name)),
         "models": _held(row),
         "not_loaded": sorted(row.unloaded),
     }

@@ -22,9 +22,8 @@ from gateway.explain import Explainer
 from gateway.names import UnknownName
 from gateway.ops.exposition import TEXT_FORMAT, fleet_page
 from gateway.ops.fleet_view import fleet_view, server_view
-from gateway.ports import Channels, Fleet, MetricsPages
+from gateway.ports import CurrentView
 from gateway.steering import MAX_VERSION, SteeringDesk
-from routing.pool import Pool
 from routing.steering import Block
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})
@@ -40,22 +39,16 @@ class OpsListener:
         sock: socket.socket,
         *,
         registry: CollectorRegistry,
-        fleet: Fleet,
-        pool: Pool,
-        channels: Channels,
-        pages: MetricsPages,
+        view: CurrentView,
         desk: SteeringDesk,
         explainer: Explainer,
         not_ready_reason: Callable[[], str | None],
-        key: str | None = None,
+        key: Callable[[], str | None],
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._socket = sock
         self._registry = registry
-        self._fleet = fleet
-        self._pool = pool
-        self._channels = channels
-        self._pages = pages
+        self._view = view
         self._desk = desk
         self._explainer = explainer
         self._not_ready_reason = not_ready_reason
@@ -93,9 +86,10 @@ class OpsListener:
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        if self._key is not None and request.path not in _OPEN_PATHS:
+        key = self._key()
+        if key is not None and request.path not in _OPEN_PATHS:
             given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-            if not hmac.compare_digest(given, b"Bearer " + self._key.encode()):
+            if not hmac.compare_digest(given, b"Bearer " + key.encode()):
                 needed = "this needs the header 'Authorization: Bearer <ops key>'"
                 return _refusal(needed, "unauthenticated", status=401)
         if request.method == "POST" and _is_from_another_site(request):
@@ -117,26 +111,26 @@ class OpsListener:
         )
 
     async def _fleet_metrics(self, _: web.Request) -> web.Response:
-        pages = await self._pages.pages()
+        pages = await self._view().pages.pages()
         text = await asyncio.to_thread(fleet_page, pages)
         return web.Response(body=text.encode(), headers={"Content-Type": TEXT_FORMAT})
 
     async def _fleet_view(self, _: web.Request) -> web.Response:
-        view = fleet_view(self._fleet, self._pool, self._channels)
         return _json(
             {
                 "not_ready_reason": self._not_ready_reason(),
-                **view,
+                **fleet_view(self._view()),
                 "steering": self._desk.view(),
             }
         )
 
     async def _server(self, request: web.Request) -> web.Response:
         name = request.match_info["server"]
-        servers = self._fleet.snapshot.servers
+        view = self._view()
+        servers = view.fleet.snapshot.servers
         if name not in servers:
             raise UnknownName.among("server", name, servers)
-        return _json(server_view(servers[name], self._pool, self._channels))
+        return _json(server_view(servers[name], view))
 
     async def _explain(self, request: web.Request) -> web.Response:
         request_id = request.query.get("request_id")

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gateway.ports import CoreView, MetricsPage
+from routing.aliases import Aliases
 from routing.balancing.least_request import LeastRequest
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelRules, ModelVersion
 from routing.pool import Lease, Pool, PoolSettings
@@ -23,6 +25,7 @@ class TableFleet:
         **settings: Any,
     ) -> None:
         self.now_s = NOW_S
+        self.aliases = Aliases({}, lambda: 0.0)
         listed = list(servers or (Server(name) for name in "abc"))
         self.table = FleetTable(listed, quorum=0.5, recently_ready_s=300.0, rules=rules)
         self.pool = Pool(
@@ -36,6 +39,12 @@ class TableFleet:
     @property
     def snapshot(self) -> FleetSnapshot:
         return self.table.snapshot
+
+    def view(self) -> CoreView:
+        return CoreView(fleet=self, pool=self.pool, channels=self, aliases=self.aliases, pages=self)
+
+    async def pages(self) -> list[MetricsPage]:
+        return []
 
     def clock(self) -> float:
         return self.now_s
@@ -70,6 +79,9 @@ class TableFleet:
         lease.release()
 
     def unreachable(self, server: str, reason: str) -> None:
+        raise AssertionError
+
+    def broken(self, server: str) -> None:
         raise AssertionError
 
     def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:

@@ -21,8 +21,8 @@ READY = [("a", "m", 1), ("b", "m", 1)]
 
 
 def explainer(fleet: TableFleet, *aliases: Alias) -> Explainer:
-    by_name = {alias.name: alias for alias in aliases}
-    return Explainer(fleet, Aliases(by_name, lambda: 0.0), fleet.pool, fleet.clock)
+    fleet.aliases = Aliases({alias.name: alias for alias in aliases}, lambda: 0.0)
+    return Explainer(fleet.view, fleet.clock)
 
 
 def explained(fleet: TableFleet, version: int | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ def test_a_server_that_is_up() -> None:
     fleet.index("a", {ModelVersion("m", 3): failed}, "only-on-disk")
     lease = fleet.pick("m")
     lease.detach()
-    server, _ = fleet_view(fleet, fleet.pool, fleet)["servers"]
+    server, _ = fleet_view(fleet.view())["servers"]
     assert server == {
         "name": "a",
         "up": True,
@@ -39,7 +39,7 @@ def test_a_server_that_is_up() -> None:
 def test_a_server_that_is_down_has_a_reason() -> None:
     fleet = TableFleet(READY)
     fleet.down("b", "connection refused")
-    rows = fleet_view(fleet, fleet.pool, fleet)["servers"]
+    rows = fleet_view(fleet.view())["servers"]
     assert [(row["name"], row["up"], row.get("reason")) for row in rows] == [
         ("a", True, None),
         ("b", False, "connection refused"),
@@ -59,7 +59,7 @@ def test_versions_tell_where_they_are_and_where_they_were_taken_out() -> None:
     fleet = TableFleet([*READY, ("b", "n", 1)], servers=servers, rules=rules)
     blocks = frozenset({Block("m", 2)})
     fleet.pool.steer(Steering(frozenset({"a"}), blocks))
-    view = fleet_view(fleet, fleet.pool, fleet)
+    view = fleet_view(fleet.view())
     cordoned, blocked = "cordoned by an operator", "blocked by an operator"
     assert [row["cordoned"] for row in view["servers"]] == [True, False, False]
     other_pool = {"b": "the model is for the pool 'large'"}
@@ -95,15 +95,15 @@ def test_versions_tell_where_they_are_and_where_they_were_taken_out() -> None:
 def test_open_breakers_and_bad_versions_are_listed() -> None:
     fleet = TableFleet(READY[:2])
     fleet.fail("m", "a")
-    view = fleet_view(fleet, fleet.pool, fleet)
+    view = fleet_view(fleet.view())
     assert view["breakers"] == [{"of": "m/1", "server": "a", "circuit": "open"}]
     assert not view["models"][0]["versions"]["1"]["bad"]
     for _ in range(5):
         fleet.fail("m", "b")
-    view = fleet_view(fleet, fleet.pool, fleet)
+    view = fleet_view(fleet.view())
     assert view["models"][0]["versions"]["1"]["bad"]
 
 
 def test_what_is_wrong_with_servers_is_passed_on() -> None:
     fleet = TableFleet(READY)
-    assert fleet_view(fleet, fleet.pool, fleet)["findings"] == fleet.findings()
+    assert fleet_view(fleet.view())["findings"] == fleet.findings()

@@ -196,7 +196,7 @@ def test_bytes_of_a_header_that_are_not_utf_8_can_be_logged(as_json: bool) -> No
 def test_what_libraries_log_joins_the_event_log() -> None:
     lines = Lines()
     library = logging.Logger("some.library")
-    library.addHandler(LibraryLogs(lines.logger))
+    library.addHandler(LibraryLogs(lambda: lines.logger))
     library.warning("it is %s", "so")
     try:
         raise RuntimeError("boom")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from unittest import mock
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.exchange import STAGES, Exchange
 from gateway.faults import Fault, Kind, Origin
 from gateway.observe.metrics import RequestMetrics, make_registry
+from gateway.ports import CoreView, CurrentView
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelVersion
 from routing.pool import Pool
 from routing.types import Server, State
@@ -126,6 +128,10 @@ class Fleet:
         self.table.observe_index("a", rows, [], now_s=0.0)
         self.table.server_up("a", server_id="a", triton_version="2.58.0", now_s=0.0)
 
+    def view(self, pool: Pool) -> CurrentView:
+        rest = {name: mock.Mock() for name in ("channels", "aliases", "pages")}
+        return lambda: CoreView(fleet=self, pool=pool, **rest)
+
     @property
     def snapshot(self) -> FleetSnapshot:
         return self.table.snapshot
@@ -143,7 +149,7 @@ def pool() -> Pool:
 
 
 def test_the_fleet_is_read_when_somebody_scrapes(pool: Pool) -> None:
-    registry = make_registry(RequestMetrics(), Fleet(), pool)
+    registry = make_registry(RequestMetrics(), Fleet().view(pool))
     assert samples(registry, "server_up") == {("a",): 1, ("b",): 0}
     assert samples(registry, "model_ready") == {("m", "a", "1"): 1, ("m", "a", "2"): 0}
     lease = pool.pick(route("a"), now_s=0.0, rows=5)
@@ -157,7 +163,7 @@ def test_the_fleet_is_read_when_somebody_scrapes(pool: Pool) -> None:
 
 def test_the_page_can_be_parsed_and_tells_of_the_process_too(pool: Pool) -> None:
     requests = RequestMetrics()
-    registry = make_registry(requests, Fleet(), pool)
+    registry = make_registry(requests, Fleet().view(pool))
     requests.observe(answered())
     page = generate_latest(registry).decode()
     names = {family.name for family in text_string_to_metric_families(page)}
@@ -167,8 +173,8 @@ def test_the_page_can_be_parsed_and_tells_of_the_process_too(pool: Pool) -> None
 
 def test_two_gateways_in_one_process_count_apart(pool: Pool) -> None:
     counting = RequestMetrics()
-    one = make_registry(counting, Fleet(), pool)
-    other = make_registry(RequestMetrics(), Fleet(), pool)
+    one = make_registry(counting, Fleet().view(pool))
+    other = make_registry(RequestMetrics(), Fleet().view(pool))
     counting.observe(answered())
     assert len(samples(one, "requests_total")) == 1
     assert samples(other, "requests_total") == {}

@@ -12,18 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from gateway.explain import Explainer
 from gateway.ops.listener import OpsListener
-from gateway.ports import MetricsPage
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import StateFile
-from routing.aliases import Aliases
 from tests.unit.gateway.fleets import TableFleet
-
-
-class NoPages:
-    """A fleet whose metrics addresses are not known."""
-
-    async def pages(self) -> list[MetricsPage]:
-        return []
 
 
 @asynccontextmanager
@@ -36,16 +27,13 @@ async def listening(
     listener = OpsListener(
         sock,
         registry=CollectorRegistry(),
-        fleet=fleet,
-        pool=fleet.pool,
-        channels=fleet,
-        pages=NoPages(),
+        view=fleet.view,
         desk=SteeringDesk(
-            fleet.pool, fleet, StateFile(None), log=lambda *_, **__: None, now=lambda: "now"
+            fleet.view, StateFile(None), log=lambda *_, **__: None, now=lambda: "now"
         ),
-        explainer=Explainer(fleet, Aliases({}, lambda: 0.0), fleet.pool, fleet.clock),
+        explainer=Explainer(fleet.view, fleet.clock),
         not_ready_reason=lambda: reason,
-        key=key,
+        key=lambda: key,
     )
     await listener.start()
     try:

@@ -46,8 +46,7 @@ class Desk:
         self.store = store or Store()
         self.logged: list[tuple[str, dict[str, Any]]] = []
         self.desk = SteeringDesk(
-            self.fleet.pool,
-            self.fleet,
+            self.fleet.view,
             self.store,
             log=lambda event, **fields: self.logged.append((event, fields)),
             now=lambda: "now",
