@@ -1,11 +1,10 @@
 """From files to a `Config`, or to every reason why not.
 
-Decides which files belong to a configuration and in which order problems are told; what is right
-is decided by the sections, `config.checks` and `config.yaml_lines`. Called by the command line, at
+Decides in which order problems are told; what is right is decided by the sections, `config.checks`
+and `config.yaml_lines`. Called by the command line, at
 start and at each reload.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pydantic import ValidationError
 
 from config.checks import check
 from config.fields import Source
+from config.files import files_of
 from config.merge import merge
 from config.messages import Complaint, complaints, explain
 from config.models import Config
@@ -29,17 +29,14 @@ def load(path: Path) -> Config:
     Raises ConfigError with every problem found. Relative file names within it count from the
     folder the file is in. Secrets are not looked up: see `missing_secrets`.
     """
-    if not os.path.isdir(path):
-        return _build([path], path.parent)
     try:
-        names = sorted(os.listdir(path))
+        files = files_of(path)
     except OSError as error:
         raise ConfigError([_unreadable(path, error)]) from None
-    files = [path / name for name in names if _belongs(name)]
     if not files:
         message = "the folder holds no *.yaml or *.yml file - put one there"
         raise ConfigError([Problem(str(path), 1, "", message)])
-    return _build(files, path)
+    return _build(files, path.parent if files == [path] else path)
 
 
 def load_text(text: str, name: str) -> Config:
@@ -58,11 +55,6 @@ def missing_secrets(config: Config, environ: Mapping[str, str]) -> list[Problem]
             nodes, rest = config.origin.root.find(loc)
             problems.append(nodes[-1].problem(str(error), rest))
     return sorted(problems)
-
-
-def _belongs(name: str) -> bool:
-    # Editors and Kubernetes keep files of their own there, all of them hidden.
-    return name.endswith((".yaml", ".yml")) and not name.startswith(".")
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> Problem:

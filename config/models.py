@@ -19,6 +19,7 @@ from config.policies import (
     Fleet,
     Logging,
     ModelPolicy,
+    Reload,
     Request,
     Retries,
     Shutdown,
@@ -72,6 +73,8 @@ class Config(Section):
     version as well means the model of that name instead."""
     steering: Steering = Field(default_factory=Steering)
     """What operators decide by hand while the gateway runs: cordoned servers, blocked models."""
+    reload: Reload = Field(default_factory=Reload)
+    """How a changed configuration is taken up while the gateway runs."""
     request: Request = Field(default_factory=Request)
     """How request bodies are read."""
     logging: Logging = Field(default_factory=Logging)

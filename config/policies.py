@@ -168,6 +168,23 @@ class Steering(Section):
     must exist and be writable. Unset, they are forgotten at a restart."""
 
 
+class Reload(Section):
+    """How a changed configuration is taken up while the gateway runs."""
+
+    watch: bool = True
+    """Look after the files of the configuration and take up what changed there. `false` leaves it
+    to SIGHUP and to `triton-gateway reload`. On by default, since a mounted folder is replaced
+    without a word to the gateway. Files that hold secrets and certificates are read again at each
+    reload, but not looked after."""
+    interval_s: Seconds = 2.0
+    """Time between two looks at the files, in seconds. A change is taken up when it has stood
+    still from one look to the next, so 2 s make it two to four."""
+    first_probe_s: SecondsOrZero = 10.0
+    """Longest wait for the first answers of new servers, in seconds, before a configuration comes
+    into force without them. Ten cover a server that is slow to list its models; nobody waits for
+    servers that are not new."""
+
+
 class Request(Section):
     """How request bodies are read."""
 

@@ -77,6 +77,16 @@ class Watcher(Protocol):
         """Stop probing and close connections."""
 
 
+class Background(Protocol):
+    """What goes on beside requests and need not be waited for."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    async def stop(self) -> None:
+        """End at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShutdownTimes:
     """How long stopping may take, in seconds."""
@@ -97,6 +107,7 @@ class Gateway:
     api: ApiListener
     ops: OpsListener
     watcher: Watcher
+    reloader: Background
     readiness: Readiness
     busy: Callable[[], int]
     times: Callable[[], ShutdownTimes]
@@ -110,8 +121,10 @@ class Gateway:
         self.watcher.start()
         await self.api.start()
         first = spawn(self._become_ready(), name="first probe of the fleet")
+        self.reloader.start()
         await stopping.wait()
         await stop(first)
+        await self.reloader.stop()
         return await self._stop()
 
     async def _become_ready(self) -> None:

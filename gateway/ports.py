@@ -141,6 +141,38 @@ CurrentView = Callable[[], CoreView]
 """Returns what is in force now; ask each time, and use one answer for one piece of work."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigState:
+    """Which configuration is in force, since when (seconds of the epoch), and what became of the
+    last attempt to replace it.
+    """
+
+    digest: str
+    loaded_s: float
+    last_reload_ok: bool
+
+
+class ConfigRefused(Exception):
+    """A configuration was not taken up, and nothing was changed. `problems` says why."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+class ConfigDesk(Protocol):
+    """Replaces the configuration at operators' command."""
+
+    def view(self) -> Mapping[str, Any]:
+        """Return what is in force, since when, and what was refused since."""
+
+    async def plan(self) -> Mapping[str, Any]:
+        """Return what a reload would change now. Raises ConfigRefused."""
+
+    async def reload(self, *, by: str) -> Mapping[str, Any]:
+        """Take up what the files say now, and return what changed. Raises ConfigRefused."""
+
+
 class SteeringStore(Protocol):
     """Keeps operators' decisions over a restart."""
 

@@ -6,7 +6,7 @@ next change: a request only reads it.
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from routing.endpoint import Candidate
 from routing.errors import NoReadyEndpoint
@@ -87,6 +87,15 @@ class Choices:
             probe_due_s=min(due_s, default=math.inf),
             slow_until_s=max((c.slow_until_s for c in usable), default=-math.inf),
         )
+
+    def kept(self, servers: Collection[str], slow_start_s: float) -> "Choices":
+        """Return a start for other choices: the candidates among `servers`, fit for no request."""
+        candidates = tuple(
+            candidate.with_slow_start(slow_start_s)
+            for candidate in self.all_candidates
+            if candidate.name in servers
+        )
+        return replace(self, epoch=-1, all_candidates=candidates)
 
     def everyone(self) -> tuple[Candidate, ...]:
         """Return all that may be chosen, whatever their zone."""

@@ -47,14 +47,18 @@ class ModelLoad:
     __slots__ = ("_failed_s", "_latency_s", "_phantom", "_sampled_s", "capacity", "load", "rows")
 
     def __init__(self, load: ServerLoad, model: str) -> None:
-        server = load.server
         self.load = load
-        self.capacity = server.model_capacity.get(model, server.capacity)
+        self.take_capacity(model)
         self.rows = 0
         self._latency_s: float | None = None
         self._sampled_s = -math.inf
         self._phantom = 0.0
         self._failed_s = -math.inf
+
+    def take_capacity(self, model: str) -> None:
+        """Take the capacity from the server's configuration (again)."""
+        server = self.load.server
+        self.capacity = server.model_capacity.get(model, server.capacity)
 
     def work(self, now_s: float) -> float:
         """Return rows in flight plus phantom rows for recent failures."""
@@ -122,6 +126,10 @@ class Candidate:
     def share(self, _: float) -> float:
         """Return the capacity."""
         return self.model.capacity
+
+    def with_slow_start(self, slow_start_s: float) -> "Candidate":
+        """Return the same with another length of a slow start."""
+        return Candidate(self.model, slow_start_s=slow_start_s, slow_since_s=self._slow_since_s)
 
     @property
     def slow_until_s(self) -> float:

@@ -6,14 +6,14 @@ a change. It refuses to know how observations are made. The clock is passed in: 
 monotonic seconds.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from routing.catalogue import choose_default
 from routing.errors import NoReadyEndpoint, NoSuchModel
+from routing.signatures import majority
 from routing.types import ModelSpec, Server, State
 
 NEVER = float("-inf")
@@ -151,6 +151,10 @@ class _Observed:
     def serves(self, key: ModelVersion) -> bool:
         return self.up and key in self.ready and key not in self.suspected
 
+    def of(self, server: Server) -> "_Observed":
+        """Return a copy for the same server under other rules."""
+        return replace(self, server=server, suspected=dict(self.suspected))
+
     def rows(self) -> dict[ModelVersion, ModelRow]:
         rows = dict(self.index)
         for key, row in self.index.items():
@@ -194,6 +198,20 @@ class FleetTable:
             recently_ready_s=recently_ready_s,
         )
 
+    def take_over(self, before: "FleetTable", kept: Collection[str], *, now_s: float) -> None:
+        """Go on from what another table knows of the `kept` servers, and of versions now gone."""
+        for name in kept:
+            seen = before._observed[name].of(self._observed[name].server)
+            # Equal signatures are one object here, too.
+            seen.specs = {
+                key: self._signatures.setdefault(spec, spec) for key, spec in seen.specs.items()
+            }
+            self._observed[name] = seen
+        self._last_ready_s = before._last_ready_s | self._last_ready_s
+        self._defaults |= before._defaults
+        known = set(self._last_ready_s).union(*(each.keys() for each in self._observed.values()))
+        self._refresh(self._observed, known, now_s)
+
     def server_up(self, name: str, *, server_id: str, triton_version: str, now_s: float) -> None:
         """Note that the server answered, and who it says it is."""
         seen = self._observed[name]
@@ -201,7 +219,7 @@ class FleetTable:
         seen.up, seen.reason = True, ""
         seen.server_id, seen.triton_version = server_id, triton_version
         if before != (True, server_id, triton_version):
-            self._refresh(name, seen.keys(), now_s)
+            self._refresh((name,), seen.keys(), now_s)
 
     def server_down(self, name: str, reason: str, *, now_s: float) -> None:
         """Note that nothing may be sent to the server, and why."""
@@ -209,7 +227,7 @@ class FleetTable:
         changed = seen.up or seen.reason != reason
         seen.up, seen.reason = False, reason
         if changed:
-            self._refresh(name, seen.keys(), now_s)
+            self._refresh((name,), seen.keys(), now_s)
 
     def observe_ready(
         self, name: str, ready: Iterable[ModelVersion], *, asked_s: float, now_s: float
@@ -229,7 +247,7 @@ class FleetTable:
         if changed:
             seen.ready = new
             seen.specs = {key: spec for key, spec in seen.specs.items() if key in new}
-            self._refresh(name, changed, now_s)
+            self._refresh((name,), changed, now_s)
 
     def observe_index(
         self,
@@ -248,7 +266,7 @@ class FleetTable:
         changed = {key for key in {*index, *seen.index} if index.get(key) != seen.index.get(key)}
         if changed or names != seen.unloaded:
             seen.index, seen.unloaded = dict(index), names
-            self._refresh(name, changed, now_s)
+            self._refresh((name,), changed, now_s)
 
     def learn_spec(self, name: str, spec: ModelSpec, *, now_s: float) -> None:
         """Keep the signature of a version as the server reports it."""
@@ -258,7 +276,7 @@ class FleetTable:
             # Equal signatures are one object, so that they can be counted by identity.
             seen.specs[key] = self._signatures.setdefault(spec, spec)
             if key in seen.ready:
-                self._refresh(name, (key,), now_s)
+                self._refresh((name,), (key,), now_s)
 
     def missing_specs(self, name: str, ready: Iterable[ModelVersion]) -> list[ModelVersion]:
         """Return those of `ready` whose signature on this server is not known."""
@@ -270,10 +288,10 @@ class FleetTable:
         seen = self._observed[name]
         if key not in seen.suspected:
             seen.suspected[key] = (reason, now_s)
-            self._refresh(name, (key,), now_s)
+            self._refresh((name,), (key,), now_s)
 
-    def _refresh(self, name: str, changed: Iterable[ModelVersion], now_s: float) -> None:
-        """Make a new snapshot in which one server's row and the changed versions are new."""
+    def _refresh(self, names: Iterable[str], changed: Iterable[ModelVersion], now_s: float) -> None:
+        """Make a new snapshot in which these servers' rows and the changed versions are new."""
         models = dict(self.snapshot.models)
         by_model: dict[str, list[ModelVersion]] = {}
         forgotten = {key for key in self._unserved if not self._is_known(key, now_s)}
@@ -295,7 +313,7 @@ class FleetTable:
             else:
                 models.pop(model, None)
         self.snapshot = FleetSnapshot(
-            servers={**self.snapshot.servers, name: self._server_row(name)},
+            servers={**self.snapshot.servers, **{n: self._server_row(n) for n in names}},
             models=models,
             recently_ready_s=self._recently_ready_s,
         )
@@ -359,30 +377,6 @@ class FleetTable:
         if chosen is not None:
             self._defaults[model] = chosen
         return chosen
-
-
-def majority(specs: Mapping[str, ModelSpec]) -> tuple[ModelSpec | None, dict[str, str]]:
-    """Return the signature most servers report, and why each of the others differs from it.
-
-    Equal signatures must be one object. Of equally many the one that the first server reports, in
-    the order of `specs`.
-    """
-    if not specs:
-        return None, {}
-    objects = {id(spec): spec for spec in specs.values()}
-    if len(objects) == 1:
-        return next(iter(specs.values())), {}
-    counts = Counter(map(id, specs.values()))
-    chosen = objects[max(counts, key=lambda identity: counts[identity])]
-    return chosen, {
-        name: f"its signature differs from the majority's in {_listed(spec.differs_in(chosen))}"
-        for name, spec in specs.items()
-        if spec is not chosen
-    }
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return " and ".join(parts)
 
 
 def _not_used(server: Server, model: str, rules: ModelRules) -> str | None:

@@ -62,6 +62,7 @@ class Lease:
         self.candidate = candidate
         self.probe = probe
         model = candidate.model
+        pool.leases += 1
         model.rows += rows
         model.load.calls += 1
         model.load.rows += rows
@@ -93,6 +94,7 @@ class Lease:
         if pool is None:
             return
         pool.end_probe(self)
+        pool.leases -= 1
         model = self.candidate.model
         model.rows -= self._rows
         model.load.calls -= 1
@@ -106,6 +108,7 @@ class Pool:
     """The servers' loads, their health as requests felt it, and the choice between them.
 
     `random` yields floats in [0, 1). `new_balancer` makes the policy of a model at first use.
+    `leases` counts the places that have not been given back.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class Pool:
         new_balancer: Callable[[str], Balancer],
     ) -> None:
         self.loads = {server.name: ServerLoad(server) for server in servers}
+        self.leases = 0
         self.steering = Steering()
         self.transport = Group(settings.breaker, settings.ejection, random)
         self._random = random
@@ -129,6 +133,7 @@ class Pool:
         self._saturated: set[str] = set()
         self._lost_s: dict[str, float] = {}
         self._epoch = 0
+        self._successor: Pool | None = None
 
     def pick(
         self,
@@ -208,7 +213,7 @@ class Pool:
             model.fail(blame, took_s, now_s)
             changed = self._judge(group, lease, blame, now_s - took_s, now_s)
         if changed:
-            self._epoch += 1
+            self._changed()
 
     def end_probe(self, lease: Lease) -> None:
         """Note that a probe is over, whatever it told; called by its lease."""
@@ -216,12 +221,12 @@ class Pool:
             breaker.end_probe()
         if lease.probe:
             lease.probe = ()
-            self._epoch += 1  # the next probe may be due
+            self._changed()  # the next probe may be due
 
     def steer(self, steering: Steering) -> None:
         """Take what operators decided by hand into account at once."""
         self.steering = steering
-        self._epoch += 1
+        self._changed()
 
     def reset_breakers(self, server: str | None, model: str | None, version: int | None) -> None:
         """Close the breakers of a server, of a model, of a version, or of all that apply.
@@ -233,18 +238,43 @@ class Pool:
                 group.reset(server)
         if model is None:
             self.transport.reset(server)
-        self._epoch += 1
+        self._changed()
 
     def detached_changed(self, load: ServerLoad) -> None:
         """Note a change in a server's number of detached calls; called by its leases."""
         saturated = load.detached >= self._settings.max_detached_calls
-        if saturated == (load.name in self._saturated):
-            return
-        if saturated:
-            self._saturated.add(load.name)
-        else:
-            self._saturated.discard(load.name)
-        self._epoch += 1
+        if saturated != (load.name in self._saturated):
+            self._saturated ^= {load.name}
+            self._changed()
+        after = self._successor
+        if after is not None and after.loads.get(load.name) is load:
+            after.detached_changed(load)
+
+    def take_over(self, before: "Pool", kept: Collection[str]) -> None:
+        """Go on from `before` for the `kept` servers: what is under way there, how they answered.
+
+        Leases of `before` go on counting here. Steering is taken over, too.
+        """
+        self.steering = before.steering
+        for name in kept:
+            before.loads[name].server = self.loads[name].server
+            self.loads[name] = before.loads[name]
+        for (name, model), load in before._models.items():
+            if name in kept:
+                load.take_capacity(model)
+                self._models[name, model] = load
+        self.transport.take_over(before.transport, kept)
+        for key, group in before._groups.items():
+            self._group(key).take_over(group, kept)
+        self._lost_s = {name: s for name, s in before._lost_s.items() if name in kept}
+        slow_start_s = self._settings.slow_start_s
+        self._choices = {
+            key: choices.kept(kept, slow_start_s) for key, choices in before._choices.items()
+        }
+        before._successor = self
+        self._changed()
+        for name in kept:
+            self.detached_changed(self.loads[name])
 
     def bad_versions(self) -> list[ModelVersion]:
         """Return the versions that most of their servers fail."""
@@ -255,6 +285,12 @@ class Pool:
         found = {f"{key.model}/{key.version}": g.ejected() for key, g in self._groups.items()}
         found["server"] = self.transport.ejected()
         return {name: breakers for name, breakers in found.items() if breakers}
+
+    def _changed(self) -> None:
+        """Have every choice worked out anew, also by the pool that has taken over."""
+        self._epoch += 1
+        if self._successor is not None:
+            self._successor._changed()
 
     def _judge(
         self, group: Group, lease: Lease, blame: Blame, began_s: float, now_s: float

@@ -17,9 +17,9 @@ from typing import Any, Self
 
 import yaml
 
-from config.loader import load_text
+from config.loader import load, load_text
 from gateway.observe.logs import LogStream
-from gateway.wiring import Shell, build
+from gateway.wiring import ConfigSource, Shell, build
 
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 20
@@ -162,12 +162,19 @@ class InnerGateway:
 
 @contextlib.asynccontextmanager
 async def inner_gateway(
-    config: Mapping[str, Any], log: LogStream = sys.stderr.buffer
+    config: Mapping[str, Any] | Path, log: LogStream = sys.stderr.buffer
 ) -> AsyncIterator[InnerGateway]:
-    """Run a gateway in this loop until the block ends; it is ready inside the block."""
-    loaded = load_text(yaml.safe_dump(dict(config)), "test.yaml")
+    """Run a gateway in this loop until the block ends; it is ready inside the block.
+
+    From a path its configuration can be reloaded.
+    """
+    source = ConfigSource(config, os.environ) if isinstance(config, Path) else None
+    if isinstance(config, Path):
+        loaded = load(config)
+    else:
+        loaded = load_text(yaml.safe_dump(dict(config)), "test.yaml")
     api, ops = _listening(), _listening()
-    shell = build(loaded, os.environ, api_socket=api, ops_socket=ops, log=log)
+    shell = build(loaded, os.environ, api_socket=api, ops_socket=ops, log=log, source=source)
     gateway = shell.gateway
     stopping = asyncio.Event()
     running = asyncio.get_running_loop().create_task(gateway.run(stopping))

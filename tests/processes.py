@@ -19,3 +19,8 @@ def established(port: int) -> int:
     tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]  # a server may listen on both at once
     rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
     return sum(local.endswith(suffix) and state == _ESTABLISHED for _, local, _, state, *_ in rows)
+
+
+def open_files(pid: int) -> int:
+    """Count the open files and sockets of a process."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))

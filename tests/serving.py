@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -117,8 +118,8 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def serving_config(config: Mapping[str, Any]) -> AsyncIterator[Serving]:
-    """Run a gateway with a whole configuration until the block ends."""
+async def serving_config(config: Mapping[str, Any] | Path) -> AsyncIterator[Serving]:
+    """Run a gateway with a whole configuration, or from a file or folder of one."""
     log = io.BytesIO()
     with _library_logs(log):
         async with inner_gateway(config, log) as inner:

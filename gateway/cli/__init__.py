@@ -14,6 +14,7 @@ from gateway.cli.demo import demo
 from gateway.cli.explain import explain
 from gateway.cli.fleet import fleet
 from gateway.cli.init import init
+from gateway.cli.reload import reload
 from gateway.cli.serve import serve
 from gateway.cli.steering import breaker_app, model_app, servers_app
 
@@ -31,6 +32,7 @@ app.command()(demo)
 app.command()(init)
 app.command()(fleet)
 app.command()(explain)
+app.command()(reload)
 app.add_typer(servers_app, name="servers")
 app.add_typer(model_app, name="model")
 app.add_typer(breaker_app, name="breaker")

@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
+from config.compare import digest
 from config.models import Config
 from gateway.cli.live import count, examine, targets_of
 from gateway.cli.refusal import load_or_refuse, refuse
 from gateway.cli.report import all_findings, as_json, as_text
 from gateway.cli.serve import ConfigPath
 from gateway.upstream.findings import Severity
+from gateway.wiring import ConfigSource
 
 Live = Annotated[bool, typer.Option("--live", help="Look at the servers, too. Runs no inference.")]
 Json = Annotated[bool, typer.Option("--json", help="With --live: the result as JSON.")]
@@ -24,12 +26,14 @@ def check(config: ConfigPath, live: Live = False, json: Json = False) -> None:
     """
     if json and not live:
         refuse("--json: needs --live")
-    loaded = load_or_refuse(config)
+    loaded = load_or_refuse(ConfigSource(config, os.environ))
     if live:
         _look(loaded, json=json)
         return
     number = len(loaded.servers)
-    typer.echo(f"{config}: good, {number} server{'s' if number != 1 else ''}")
+    typer.echo(
+        f"{config}: good, {number} server{'s' if number != 1 else ''}, hash {digest(loaded)}"
+    )
 
 
 def _look(config: Config, *, json: bool) -> None:

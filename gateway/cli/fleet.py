@@ -70,7 +70,7 @@ def _cleared(text: str) -> str:
 def as_text(view: View) -> str:
     """Return what `/fleet` says, for people: paragraphs of lines up to 80 wide."""
     paragraphs = (
-        [_headline(view)],
+        [_headline(view), *_config(view["config"])],
         [*_servers(view["servers"])],
         [*_models(view["models"])],
         [*_findings(view["findings"])],
@@ -88,6 +88,19 @@ def _headline(view: View) -> str:
     said = f"Servers up: {up} of {len(servers)}; models: {len(view['models'])}"
     reason = view["not_ready_reason"]
     return wrapped(f"{said}; the gateway is not ready: {reason}" if reason else said)
+
+
+def _config(config: View) -> Iterator[str]:
+    yield wrapped(f"Configuration {config['hash']}, loaded {config['loaded_at']}")
+    for old in config["draining"]:
+        left = f"requests: {old['requests']}, calls on servers: {old['calls']}"
+        yield wrapped(f"still under way with {old['hash']}: {left}", "  ")
+    if config["needs_restart"]:
+        yield wrapped(f"waiting for a restart: {', '.join(config['needs_restart'])}", "  ")
+    error = config["last_error"]
+    if error is not None:
+        yield wrapped(f"REFUSED at {error['at']} (by {error['by']}):", "  ")
+        yield from (wrapped(problem, "    ") for problem in error["problems"])
 
 
 def _servers(rows: Sequence[View]) -> Iterator[str]:

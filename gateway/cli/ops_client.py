@@ -14,7 +14,7 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -47,14 +47,22 @@ DEFAULT_URL = "http://127.0.0.1:8081"
 
 
 class OpsError(Exception):
-    """The listener could not be asked, or said no; the text is one line for the operator."""
+    """The listener could not be asked, or said no; the text is one line for the operator.
+
+    `problems` are the reasons one by one, if the listener gave several.
+    """
+
+    def __init__(self, text: str, problems: Sequence[str] = ()) -> None:
+        self.problems = tuple(problems)
+        super().__init__(text)
 
 
 class OpsClient:
     """Asks one listener. Methods raise OpsError."""
 
-    def __init__(self, url: str, *, key: str | None, actor: str) -> None:
+    def __init__(self, url: str, *, key: str | None, actor: str, timeout_s: float) -> None:
         self.url = url
+        self._timeout_s = timeout_s
         self._headers = {"X-Actor": actor, **({"Authorization": f"Bearer {key}"} if key else {})}
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
 
@@ -72,7 +80,7 @@ class OpsClient:
         target = f"{self.url}/{where}?{urllib.parse.urlencode(given)}"
         request = urllib.request.Request(target, method=method, headers=self._headers)
         try:
-            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
                 return json.loads(answer.read(_LIMIT_BYTES))
         except urllib.error.HTTPError as error:
             with error:
@@ -92,9 +100,10 @@ class OpsClient:
         try:
             said = json.loads(error.read(_LIMIT_BYTES))
             text, _ = said["error"], said["code"]  # the refusals of an API have no code
+            problems = said.get("problems", ())
         except (OSError, ValueError, TypeError, KeyError, http.client.HTTPException):
             raise OpsError(self._stranger(f"it answers {error.code}")) from None
-        raise OpsError(plain(text))
+        raise OpsError(plain(text), problems)
 
     def _unreachable(self, reason: object) -> str:
         if isinstance(reason, ssl.SSLCertVerificationError):
@@ -103,7 +112,9 @@ class OpsClient:
         if isinstance(reason, ssl.SSLError):
             return f"{self.url}: it does not speak TLS as expected - is it http:// there?"
         if isinstance(reason, TimeoutError):
-            return f"{self.url}: no answer within {_TIMEOUT_S:g} s - is the gateway still alive?"
+            return (
+                f"{self.url}: no answer within {self._timeout_s:g} s - is the gateway still alive?"
+            )
         if isinstance(reason, ConnectionResetError):
             return f"{self.url}: it hung up ({reason}) - is it https:// there?"
         said = reason.strerror if isinstance(reason, OSError) else None
@@ -124,9 +135,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow none."""
 
 
-def connect(url: str, key_file: Path | None) -> OpsClient:
+def connect(url: str, key_file: Path | None, *, timeout_s: float = _TIMEOUT_S) -> OpsClient:
     """Return the client, or refuse the address or the key."""
-    return OpsClient(_checked(url), key=_key(key_file), actor=_actor())
+    return OpsClient(_checked(url), key=_key(key_file), actor=_actor(), timeout_s=timeout_s)
 
 
 def ask_or_fail(client: OpsClient, *path: str, **query: object) -> Any:

@@ -3,17 +3,13 @@
 Exit code 2 for what was refused before anything was done, 1 for what failed while doing it.
 """
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import typer
 
-from config.loader import load, missing_secrets
 from config.models import Config
-from config.tree import ConfigError, Problem
-from gateway.wiring import listener_tls
+from config.tree import ConfigError
+from gateway.wiring import ConfigSource
 
 FAILED = 1
 REFUSED = 2
@@ -32,26 +28,9 @@ def fail(line: object) -> NoReturn:
     raise typer.Exit(FAILED)
 
 
-def load_or_refuse(path: Path) -> Config:
+def load_or_refuse(source: ConfigSource) -> Config:
     """Return the configuration, with its secrets and certificates there, or say what is wrong."""
     try:
-        config = load(path)
+        return source.read()
     except ConfigError as error:
         refuse(*error.problems)
-    if problems := [*missing_secrets(config, os.environ), *_unusable_certificates(config)]:
-        refuse(*problems)
-    return config
-
-
-def _unusable_certificates(config: Config) -> Iterator[Problem]:
-    for section, tls in (("api", config.api.tls), ("ops", config.ops.tls)):
-        try:
-            listener_tls(tls)
-        except OSError as error:
-            nodes, rest = config.origin.root.find((section, "tls"))
-            reason = getattr(error, "reason", None) or error.strerror or error
-            yield nodes[-1].problem(
-                f"the certificate, its key or the authorities cannot be used: {reason}"
-                " - they must be PEM files that belong together",
-                rest,
-            )

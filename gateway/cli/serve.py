@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from gateway.cli.refusal import load_or_refuse, refuse
 from gateway.observe.logs import LibraryLogs, LineBuffer, Logger
 from gateway.stores.state_file import DamagedState
 from gateway.tasks import spawn, stop
-from gateway.wiring import build
+from gateway.wiring import ConfigSource, build
 
 ConfigPath = Annotated[
     Path,
@@ -38,10 +39,11 @@ WhenReady = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 def serve(config: ConfigPath) -> None:
     """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one ends it at once."""
-    loaded = load_or_refuse(config)
+    source = ConfigSource(config, os.environ)
+    loaded = load_or_refuse(source)
     api_socket = bind("api", loaded.api.host, loaded.api.port)
     ops_socket = bind("ops", loaded.ops.host, loaded.ops.port)
-    left = run_gateway(loaded, api_socket, ops_socket)
+    left = run_gateway(loaded, api_socket, ops_socket, source=source)
     if left:
         # Going on to close the connections would cancel the calls that are left on servers.
         os._exit(0)
@@ -52,13 +54,17 @@ def run_gateway(
     api: socket.socket,
     ops: socket.socket,
     *,
+    source: ConfigSource | None = None,
     when_ready: WhenReady | None = None,
 ) -> int:
-    """Run a gateway on bound sockets; return how many calls were left behind on servers."""
+    """Run a gateway on bound sockets; return how many calls were left behind on servers.
+
+    Without a `source` its configuration cannot be reloaded.
+    """
     log = LineBuffer(sys.stderr.buffer)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_run(config, api, ops, log, when_ready))
+            return runner.run(_run(config, api, ops, log=log, source=source, when_ready=when_ready))
     finally:
         log.write_out()
 
@@ -67,16 +73,21 @@ async def _run(
     config: Config,
     api: socket.socket,
     ops: socket.socket,
+    *,
     log: LineBuffer,
+    source: ConfigSource | None,
     when_ready: WhenReady | None,
 ) -> int:
     stopping = asyncio.Event()
     _handle_signals(stopping, log)
     try:
-        shell = build(config, os.environ, api_socket=api, ops_socket=ops, log=log)
+        shell = build(config, os.environ, api_socket=api, ops_socket=ops, log=log, source=source)
     except DamagedState as error:
         refuse(f"steering.state_file: {error}")
     _route_library_logs(shell.logger)
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGHUP, partial(shell.reloader.reload_soon, by="SIGHUP")
+    )
     gateway = shell.gateway
     gateway.log(
         "starting",
@@ -84,6 +95,7 @@ async def _run(
         api=_address(api),
         ops=_address(ops),
         servers=len(config.servers),
+        hash=shell.cores.current.digest,
     )
     _spare_the_collector()
     _keep_freed_memory()

@@ -108,6 +108,15 @@ class _Protocol(RequestHandler):
 class _Server(web.Server):
     header_timeout_s: float
 
+    def limit(self, limits: HttpLimits) -> None:
+        """Bound the connections that are made from now on."""
+        self._kwargs.update(
+            keepalive_timeout=limits.keepalive_timeout_s,
+            max_line_size=limits.max_header_bytes,
+            max_field_size=limits.max_header_bytes,
+        )
+        self.header_timeout_s = limits.header_timeout_s
+
     def __call__(self) -> RequestHandler:
         protocol = _Protocol(self, loop=self._loop, **self._kwargs)
         protocol.header_timeout_s = self.header_timeout_s
@@ -145,17 +154,20 @@ class Listener:
             auto_decompress=False,
             access_log=None,
             logger=logging.getLogger("gateway.http"),
-            keepalive_timeout=self._limits.keepalive_timeout_s,
-            max_line_size=self._limits.max_header_bytes,
-            max_field_size=self._limits.max_header_bytes,
             max_headers=_MAX_HEADERS,
             read_bufsize=READ_BUFFER_BYTES,
         )
-        self._server.header_timeout_s = self._limits.header_timeout_s
+        self._server.limit(self._limits)
         loop = asyncio.get_running_loop()
         self._accepting = await loop.create_server(
             self._server, sock=self._socket, ssl=self._tls, backlog=_BACKLOG
         )
+
+    def limit(self, limits: HttpLimits) -> None:
+        """Set other bounds for the connections that are made from now on."""
+        self._limits = limits
+        if self._server is not None:
+            self._server.limit(limits)
 
     def stop_accepting(self) -> None:
         """Refuse new connections; those that are open stay."""

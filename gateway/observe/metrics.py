@@ -6,7 +6,7 @@ snapshot and the pool when somebody scrapes.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -19,7 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gateway.exchange import STAGES, Exchange
-from gateway.ports import CurrentView
+from gateway.ports import ConfigState, CurrentView
 from routing.pool import Pool
 from routing.types import State
 
@@ -230,7 +230,35 @@ class FleetMetrics(Collector):
         yield bad
 
 
-def make_registry(requests: RequestMetrics, view: CurrentView) -> CollectorRegistry:
+class ConfigMetrics(Collector):
+    """Which configuration is in force, and whether the last attempt to replace it failed."""
+
+    def __init__(self, state: Callable[[], ConfigState]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families; called by the registry."""
+        state = self._state()
+        ok = _family(
+            "config_last_reload_successful",
+            "0 if the configuration was refused when it was last to be reloaded, else 1.",
+        )
+        ok.add_metric([], float(state.last_reload_ok))
+        yield ok
+        since = _family(
+            "config_last_reload_success_timestamp_seconds",
+            "When the configuration in force was loaded.",
+        )
+        since.add_metric([], state.loaded_s)
+        yield since
+        info = _family("config_info", "1 for the configuration in force.", "hash")
+        info.add_metric([state.digest], 1.0)
+        yield info
+
+
+def make_registry(
+    requests: RequestMetrics, view: CurrentView, config: Callable[[], ConfigState]
+) -> CollectorRegistry:
     """Return a registry of its own: the process's metrics, the requests' and the fleet's."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -238,6 +266,7 @@ def make_registry(requests: RequestMetrics, view: CurrentView) -> CollectorRegis
     GCCollector(registry=registry)
     registry.register(requests)
     registry.register(FleetMetrics(view))
+    registry.register(ConfigMetrics(config))
     return registry
 
 

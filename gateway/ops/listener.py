@@ -1,10 +1,10 @@
 """The ops listener: /healthz and /readyz for probes, the rest for operators.
 
 Reading: /metrics, /metrics/fleet (the servers' own metrics, merged), /fleet, /servers/NAME,
-/explain. Steering, by POST: /servers/NAME/cordon and /uncordon, /models/NAME/block and /unblock,
-/breakers/reset; who asked is taken from the header X-Actor. With a key set, everything but the two
-health routes needs `Authorization: Bearer <key>`. Refusals are JSON: `error` for people, `code` for
-programs.
+/explain, /config/plan. Steering, by POST: /servers/NAME/cordon and /uncordon, /models/NAME/block
+and /unblock, /breakers/reset, /config/reload; who asked is taken from the header X-Actor. With a
+key set, everything but the two health routes needs `Authorization: Bearer <key>`. Refusals are
+JSON: `error` for people, `code` for programs.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from gateway.explain import Explainer
 from gateway.names import UnknownName
 from gateway.ops.exposition import TEXT_FORMAT, fleet_page
 from gateway.ops.fleet_view import fleet_view, server_view
-from gateway.ports import CurrentView
+from gateway.ports import ConfigDesk, ConfigRefused, CurrentView
 from gateway.steering import MAX_VERSION, SteeringDesk
 from routing.steering import Block
 
@@ -41,6 +41,7 @@ class OpsListener:
         registry: CollectorRegistry,
         view: CurrentView,
         desk: SteeringDesk,
+        config: ConfigDesk,
         explainer: Explainer,
         not_ready_reason: Callable[[], str | None],
         key: Callable[[], str | None],
@@ -50,6 +51,7 @@ class OpsListener:
         self._registry = registry
         self._view = view
         self._desk = desk
+        self._config = config
         self._explainer = explainer
         self._not_ready_reason = not_ready_reason
         self._key = key
@@ -73,6 +75,8 @@ class OpsListener:
                 web.post("/models/{model}/block", self._block),
                 web.post("/models/{model}/unblock", self._unblock),
                 web.post("/breakers/reset", self._reset_breakers),
+                web.get("/config/plan", self._plan),
+                web.post("/config/reload", self._reload),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -121,6 +125,7 @@ class OpsListener:
                 "not_ready_reason": self._not_ready_reason(),
                 **fleet_view(self._view()),
                 "steering": self._desk.view(),
+                "config": self._config.view(),
             }
         )
 
@@ -160,6 +165,12 @@ class OpsListener:
         )
         return _json(done)
 
+    async def _plan(self, _: web.Request) -> web.Response:
+        return _json(await self._config.plan())
+
+    async def _reload(self, request: web.Request) -> web.Response:
+        return _json(await self._config.reload(by=_actor(request)))
+
 
 @web.middleware
 async def _refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -167,6 +178,8 @@ async def _refusals(request: web.Request, handler: _Handler) -> web.StreamRespon
         return await handler(request)
     except UnknownName as error:
         return _refusal(str(error), "unknown_name", status=404)
+    except ConfigRefused as error:
+        return _refusal(str(error), "refused", status=422, problems=error.problems)
     except ValueError as error:
         return _refusal(str(error), "invalid", status=400)
 
@@ -197,8 +210,8 @@ def _actor(request: web.Request) -> str:
     return f"{named} from {where}" if named and named.isprintable() else where
 
 
-def _refusal(error: str, code: str, *, status: int) -> web.Response:
-    return _json({"error": error, "code": code}, status=status)
+def _refusal(error: str, code: str, *, status: int, **more: object) -> web.Response:
+    return _json({"error": error, "code": code, **more}, status=status)
 
 
 def _json(value: object, *, status: int = 200) -> web.Response:

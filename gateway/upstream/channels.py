@@ -288,6 +288,11 @@ class ChannelPool:
         self._channels[self._channels.index(channel)] = self._new()
         spawn(_close_when_idle(channel), name="close a replaced channel")
 
+    def close_when_idle(self) -> None:
+        """Close each connection as soon as no call is on it any more."""
+        for channel in self._channels:
+            spawn(_close_when_idle(channel), name="close a channel out of use")
+
     async def close(self) -> None:
         """Close every connection that has no call on it.
 

@@ -5,7 +5,7 @@ no server a call. Equal texts are kept once: a fleet mostly holds the same model
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +100,13 @@ class ModelBook:
         """Keep what `server` says of this version."""
         text = orjson.dumps(description.metadata) + description.config
         self._pages[server, key] = self._kept.setdefault(text, description)
+
+    def take_over(self, before: "ModelBook", kept: Collection[str]) -> None:
+        """Take over what `before` has of the `kept` servers."""
+        for (server, key), page in before._pages.items():
+            if server in kept:
+                self.learn(server, key, page)
+        self._extensions |= {n: found for n, found in before._extensions.items() if n in kept}
 
     def keep_only(self, server: str, ready: frozenset[ModelVersion]) -> None:
         """Forget the versions the server does not have ready any more."""

@@ -7,7 +7,7 @@ find out, it has to ask the server to unload something.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from gateway.ports import Clock, Fleet
@@ -50,6 +50,16 @@ class Doctor:
                 await self._survey()
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
+    def take_over(self, before: "Doctor", kept: Collection[str]) -> None:
+        """Take over what `before` found out about the `kept` servers, and what it told already."""
+        for name in kept:
+            same = self._targets[name] == before._targets[name]
+            if same and name in before._examined_up:
+                self._examined_up[name] = before._examined_up[name]
+                self._diagnoses[name] = before._diagnoses[name]
+        self._between = before._between
+        self._told = before._told
+
     def findings(self) -> list[dict[str, str]]:
         """Return what is wrong now: server ("" for the fleet), severity, message and fix."""
         return [
@@ -72,10 +82,11 @@ class Doctor:
         return [name for name, row in servers.items() if self._examined_up.get(name) is not row.up]
 
     async def _examine(self, name: str) -> None:
-        self._examined_up[name] = self._fleet().snapshot.servers[name].up
+        up = self._fleet().snapshot.servers[name].up
         self._diagnoses[name] = await diagnose(
             self._targets[name], clock=self._clock, ask_control=False
         )
+        self._examined_up[name] = up
         self._tell()
 
     async def _survey(self) -> None:

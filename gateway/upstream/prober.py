@@ -18,7 +18,6 @@ from gateway.upstream.channels import Channel
 from gateway.upstream.control import call_method
 from gateway.upstream.describe import ModelBook, describe
 from gateway.upstream.transport import Upstream
-from routing.endpoint import ServerLoad
 from routing.fleet import FleetTable, ModelRow, ModelVersion
 from routing.types import State
 
@@ -49,35 +48,38 @@ class Announce:
     down: Callable[..., None]
 
 
-class ServerProber:
-    """Probes one server for as long as it runs and keeps the fleet table up to date.
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """How a prober is to probe, and who is told what it finds.
 
-    `on_return` is called when the server is back after it was down.
+    `last_reply_s` returns when the server last answered inference. `on_return` is called when the
+    server is back after it was down.
     """
+
+    settings: ProbeSettings
+    table: FleetTable
+    book: ModelBook
+    announce: Announce
+    last_reply_s: Callable[[], float]
+    on_return: Callable[[], None]
+
+
+class ServerProber:
+    """Probes one server for as long as it runs and keeps the fleet table up to date."""
 
     def __init__(
         self,
         upstream: Upstream,
         *,
         expect: str | None,
-        load: ServerLoad,
-        table: FleetTable,
-        book: ModelBook,
-        settings: ProbeSettings,
-        announce: Announce,
-        on_return: Callable[[], None],
+        assignment: Assignment,
         clock: Clock,
         random: Callable[[], float],
     ) -> None:
         self._upstream = upstream
         self._name = upstream.name
         self._expect = expect
-        self._load = load
-        self._table = table
-        self._book = book
-        self._settings = settings
-        self._announce = announce
-        self._on_return = on_return
+        self.assignment = assignment
         self._clock = clock
         self._random = random
         self._identified = False
@@ -120,12 +122,12 @@ class ServerProber:
             finally:
                 self._indexing = False
             took_s = self._clock() - began_s
-            interval_s = max(self._settings.index_interval_s, took_s / _INDEX_SHARE)
+            interval_s = max(self.assignment.settings.index_interval_s, took_s / _INDEX_SHARE)
             await asyncio.sleep(self._spread(interval_s))
 
     def _interval_s(self) -> float:
         # A server that is down, or has just come up and may still be loading, is watched closely.
-        usual_s = self._settings.statistics_interval_s
+        usual_s = self.assignment.settings.statistics_interval_s
         settled = self._was_up and self._clock() - self._up_since_s > _EAGER_AFTER_UP_S
         return usual_s if settled else min(usual_s, _EAGER_INTERVAL_S)
 
@@ -153,8 +155,8 @@ class ServerProber:
             return
         channel.silent = self._silent = 0
         now_s = self._clock()
-        self._book.keep_only(self._name, ready)
-        self._table.observe_ready(self._name, ready, asked_s=asked_s, now_s=now_s)
+        self.assignment.book.keep_only(self._name, ready)
+        self.assignment.table.observe_ready(self._name, ready, asked_s=asked_s, now_s=now_s)
         self._note_up(now_s)
 
     async def _identify(self, channel: Channel) -> None:
@@ -174,7 +176,7 @@ class ServerProber:
             "ServerMetadata",
             pb.ServerMetadataRequest(),
             pb.ServerMetadataResponse,
-            timeout_s=self._settings.statistics_timeout_s,
+            timeout_s=self.assignment.settings.statistics_timeout_s,
             channel=channel,
         )
         if self._expect is not None and said.name != self._expect:
@@ -183,7 +185,7 @@ class ServerProber:
             )
         self._upstream.learn_version(said.version)
         self._server_id = said.name
-        self._book.learn_extensions(self._name, said.extensions)
+        self.assignment.book.learn_extensions(self._name, said.extensions)
         self._identified = True
 
     async def _read_statistics(self, channel: Channel) -> frozenset[ModelVersion]:
@@ -192,7 +194,7 @@ class ServerProber:
             "ModelStatistics",
             pb.ModelStatisticsRequest(),
             pb.ModelStatisticsResponse,
-            timeout_s=self._settings.statistics_timeout_s,
+            timeout_s=self.assignment.settings.statistics_timeout_s,
             channel=channel,
         )
         counts = {
@@ -206,7 +208,7 @@ class ServerProber:
         return frozenset(counts)
 
     async def _describe(self, ready: frozenset[ModelVersion]) -> None:
-        wanted = [*self._table.missing_specs(self._name, ready), *self._reloaded]
+        wanted = [*self.assignment.table.missing_specs(self._name, ready), *self._reloaded]
         limit = asyncio.Semaphore(_DESCRIBE_AT_ONCE)
         await asyncio.gather(*(self._describe_one(key, limit) for key in wanted))
 
@@ -214,14 +216,14 @@ class ServerProber:
         async with limit:
             try:
                 found = await describe(
-                    self._upstream, key, timeout_s=self._settings.index_timeout_s
+                    self._upstream, key, timeout_s=self.assignment.settings.index_timeout_s
                 )
             except Fault as fault:
                 if fault.kind in (Kind.UNREACHABLE, Kind.BROKEN):
                     raise
                 return  # unloaded meanwhile, or restricted: served without a known signature
-        self._book.learn(self._name, key, found)
-        self._table.learn_spec(self._name, found.spec, now_s=self._clock())
+        self.assignment.book.learn(self._name, key, found)
+        self.assignment.table.learn_spec(self._name, found.spec, now_s=self._clock())
 
     async def _read_index(self) -> None:
         reply = await call_method(
@@ -229,7 +231,7 @@ class ServerProber:
             "RepositoryIndex",
             pb.RepositoryIndexRequest(),
             pb.RepositoryIndexResponse,
-            timeout_s=self._settings.index_timeout_s,
+            timeout_s=self.assignment.settings.index_timeout_s,
         )
         rows: dict[ModelVersion, ModelRow] = {}
         unloaded = set()
@@ -239,7 +241,7 @@ class ServerProber:
                 rows[ModelVersion(entry.name, int(entry.version))] = ModelRow(state, entry.reason)
             else:
                 unloaded.add(entry.name)
-        self._table.observe_index(self._name, rows, unloaded, now_s=self._clock())
+        self.assignment.table.observe_index(self._name, rows, unloaded, now_s=self._clock())
 
     def _failed(self, channel: Channel, fault: Fault) -> None:
         if fault.kind is Kind.DEADLINE:
@@ -252,9 +254,9 @@ class ServerProber:
         channel.silent += 1
         if channel.silent >= _SILENT_CHANNEL_PROBES:
             self._replace((channel,))
-        heard_s = self._clock() - self._load.last_reply_s
-        allowed = self._settings.silent_probes
-        if self._indexing or heard_s <= allowed * self._settings.statistics_interval_s:
+        heard_s = self._clock() - self.assignment.last_reply_s()
+        allowed = self.assignment.settings.silent_probes
+        if self._indexing or heard_s <= allowed * self.assignment.settings.statistics_interval_s:
             return
         self._silent += 1
         if self._silent >= allowed or self._was_up is None:
@@ -267,18 +269,18 @@ class ServerProber:
             self._upstream.pool.replace(channel)
 
     def _note_up(self, now_s: float) -> None:
-        self._table.server_up(
+        self.assignment.table.server_up(
             self._name,
             server_id=self._server_id,
             triton_version=self._upstream.triton_version,
             now_s=now_s,
         )
         if self._was_up is False:
-            self._on_return()
+            self.assignment.on_return()
         if self._was_up is not True:
             self._was_up = True
             self._up_since_s = now_s
-            self._announce.up(
+            self.assignment.announce.up(
                 server=self._name,
                 triton_version=self._upstream.triton_version,
                 cancel_safe=self._upstream.cancel_safe,
@@ -287,13 +289,13 @@ class ServerProber:
 
     def _note_down(self, reason: str) -> None:
         self._identified = False
-        self._table.server_down(self._name, reason, now_s=self._clock())
+        self.assignment.table.server_down(self._name, reason, now_s=self._clock())
         for channel in self._upstream.pool.channels:
             if channel.state() != "ready":  # calls on a living connection still end by themselves
                 self._upstream.give_up_detached(channel)
         if self._was_up is not False:
             self._was_up = False
-            self._announce.down(server=self._name, reason=reason)
+            self.assignment.announce.down(server=self._name, reason=reason)
 
 
 def explain(fault: Fault) -> str:

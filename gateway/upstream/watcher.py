@@ -6,9 +6,10 @@ from typing import Any
 
 from gateway.ports import Clock
 from gateway.tasks import spawn, stop
+from gateway.upstream.describe import ModelBook
 from gateway.upstream.doctor import Doctor
 from gateway.upstream.findings import Target
-from gateway.upstream.prober import ServerProber
+from gateway.upstream.prober import Assignment, ServerProber
 from gateway.upstream.transport import Upstream
 from routing.fleet import FleetSnapshot, FleetTable, ModelVersion
 
@@ -22,16 +23,19 @@ class FleetWatcher:
         upstreams: Mapping[str, Upstream],
         probers: Mapping[str, ServerProber],
         *,
+        book: ModelBook,
         targets: Mapping[str, Target],
         log: Callable[..., Any],
         clock: Clock,
     ) -> None:
         self._table = table
         self._upstreams = upstreams
-        self._probers = probers
+        self._probers = dict(probers)
+        self._book = book
         self._clock = clock
         self._doctor = Doctor(targets, lambda: self, log=log, clock=clock)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, tuple[asyncio.Task[None], ...]] = {}
+        self._diagnosis: list[asyncio.Task[None]] = []
 
     @property
     def snapshot(self) -> FleetSnapshot:
@@ -63,20 +67,45 @@ class FleetWatcher:
     def start(self) -> None:
         """Start probing."""
         for name, prober in self._probers.items():
-            self._tasks.append(spawn(prober.watch_presence(), name=f"presence of {name}"))
-            self._tasks.append(spawn(prober.watch_index(), name=f"index of {name}"))
-        self._tasks.append(spawn(self._examine(), name="diagnosis"))
+            self._tasks[name] = (
+                spawn(prober.watch_presence(), name=f"presence of {name}"),
+                spawn(prober.watch_index(), name=f"index of {name}"),
+            )
+
+    def start_diagnosis(self) -> None:
+        """Start to examine the servers, each once it was probed."""
+        self._diagnosis.append(spawn(self._examine(), name="diagnosis"))
+
+    def end_diagnosis(self) -> None:
+        """Examine nothing any more."""
+        for task in self._diagnosis:
+            task.cancel()
 
     async def first_pass(self) -> None:
         """Wait until every server was probed once, whatever came of it."""
         await asyncio.gather(*(prober.passed_once.wait() for prober in self._probers.values()))
+
+    def take_over(
+        self, before: "FleetWatcher", kept: Mapping[str, Assignment], *, now_s: float
+    ) -> None:
+        """Go on from `before` for the `kept` servers; their probers get these assignments.
+
+        `before` stays usable for requests that began with it, but what it knows of these servers
+        stands still.
+        """
+        self._table.take_over(before._table, kept, now_s=now_s)
+        self._book.take_over(before._book, kept)
+        self._doctor.take_over(before._doctor, kept)
+        for name, assignment in kept.items():
+            prober = self._probers[name] = before._probers[name]
+            prober.assignment = assignment
+            self._tasks[name] = before._tasks.pop(name)
+        before.end_diagnosis()
 
     async def _examine(self) -> None:
         await self.first_pass()
         await self._doctor.watch()
 
     async def stop(self) -> None:
-        """Stop probing and close the connections."""
-        await stop(*self._tasks)
-        for upstream in self._upstreams.values():
-            await upstream.pool.close()
+        """Stop probing. The connections stay open."""
+        await stop(*self._diagnosis, *(task for pair in self._tasks.values() for task in pair))

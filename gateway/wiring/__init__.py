@@ -10,5 +10,15 @@ from gateway.wiring.clock import CLOCK, Environ
 from gateway.wiring.listeners import listener_tls
 from gateway.wiring.servers import target_of
 from gateway.wiring.shell import Shell, build
+from gateway.wiring.source import ConfigSource, read_config
 
-__all__ = ["CLOCK", "Environ", "Shell", "build", "listener_tls", "target_of"]
+__all__ = [
+    "CLOCK",
+    "ConfigSource",
+    "Environ",
+    "Shell",
+    "build",
+    "listener_tls",
+    "read_config",
+    "target_of",
+]

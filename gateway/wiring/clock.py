@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 CLOCK = time.monotonic
+WALL_CLOCK = time.time
 Environ = Mapping[str, str]
 
 

@@ -1,7 +1,7 @@
 """What a configuration means for routing and for the watch over the fleet."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import assert_never
 
@@ -9,11 +9,9 @@ from config.models import Config
 from config.servers import Server as ServerConfig
 from gateway.observe.logs import Logger
 from gateway.upstream.describe import ModelBook
-from gateway.upstream.prober import Announce, ProbeSettings, ServerProber
+from gateway.upstream.prober import Announce, Assignment, ProbeSettings, ServerProber
 from gateway.upstream.transport import Upstream
-from gateway.upstream.watcher import FleetWatcher
-from gateway.wiring.clock import CLOCK, Environ
-from gateway.wiring.servers import target_of
+from gateway.wiring.clock import CLOCK
 from routing.balancing import Balancer
 from routing.balancing.least_request import LeastRequest
 from routing.balancing.peak_ewma import PeakEwma
@@ -48,45 +46,64 @@ def pool_of(config: Config) -> Pool:
     )
 
 
-def watcher_of(
-    config: Config,
-    pool: Pool,
-    upstreams: Mapping[str, Upstream],
-    book: ModelBook,
-    logger: Logger,
-    *,
-    environ: Environ,
-) -> FleetWatcher:
-    """Build the watch over all servers."""
-    table = _table(config, [load.server for load in pool.loads.values()])
+def assignments_of(
+    config: Config, table: FleetTable, pool: Pool, book: ModelBook, logger: Logger
+) -> dict[str, Assignment]:
+    """Say for each server how it is probed, and who is told."""
     settings = _probe_settings(config)
     announce = Announce(
         up=lambda **fields: logger.info("server up", **fields),
         down=lambda **fields: logger.warning("server down", **fields),
     )
-    probers = {
+    return {
+        name: Assignment(
+            settings=settings,
+            table=table,
+            book=book,
+            announce=announce,
+            last_reply_s=partial(_last_reply_s, pool, name),
+            on_return=partial(pool.reset_breakers, name, None, None),
+        )
+        for name in pool.loads
+    }
+
+
+def probers_of(
+    config: Config,
+    upstreams: Mapping[str, Upstream],
+    assignments: Mapping[str, Assignment],
+    *,
+    without: Collection[str],
+) -> dict[str, ServerProber]:
+    """Build a prober for each server that has none yet."""
+    return {
         server.name: ServerProber(
             upstreams[server.name],
             expect=server.expect,
-            load=pool.loads[server.name],
-            table=table,
-            book=book,
-            settings=settings,
-            announce=announce,
-            on_return=partial(pool.reset_breakers, server.name, None, None),
+            assignment=assignments[server.name],
             clock=CLOCK,
             random=random.random,
         )
         for server in config.servers
+        if server.name not in without
     }
-    return FleetWatcher(
-        table,
-        upstreams,
-        probers,
-        targets={server.name: target_of(server, environ) for server in config.servers},
-        log=logger.warning,
-        clock=CLOCK,
+
+
+def table_of(config: Config) -> FleetTable:
+    """Build the table of what is observed of the servers."""
+    return FleetTable(
+        [_server(config, server) for server in config.servers],
+        quorum=config.fleet.default_version_quorum,
+        recently_ready_s=config.fleet.recently_ready_s,
+        rules={
+            name: ModelRules(policy.default_version, policy.pool, policy.compatible)
+            for name, policy in config.models.items()
+        },
     )
+
+
+def _last_reply_s(pool: Pool, server: str) -> float:
+    return pool.loads[server].last_reply_s
 
 
 def _server(config: Config, server: ServerConfig) -> Server:
@@ -116,18 +133,6 @@ def _balancer(config: Config, model: str) -> Balancer:
             return RoundRobin()
         case _:
             assert_never(policy)
-
-
-def _table(config: Config, servers: Sequence[Server]) -> FleetTable:
-    return FleetTable(
-        servers,
-        quorum=config.fleet.default_version_quorum,
-        recently_ready_s=config.fleet.recently_ready_s,
-        rules={
-            name: ModelRules(policy.default_version, policy.pool, policy.compatible)
-            for name, policy in config.models.items()
-        },
-    )
 
 
 def _probe_settings(config: Config) -> ProbeSettings:

@@ -1,5 +1,6 @@
 """What the sections `servers` and `upstream` mean: connections, and what to examine."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from config.models import Config
@@ -13,22 +14,45 @@ from gateway.upstream.transport import Upstream
 from gateway.wiring.clock import CLOCK, Environ
 
 
-def upstream_of(config: Config, server: ServerConfig, environ: Environ) -> Upstream:
-    """Open the connections to a server; its secrets must be there."""
-    return Upstream(
-        name=server.name,
-        pool=ChannelPool(
-            server.grpc,
-            channel_options(config, server),
-            identity_matters=server.expect is not None,
-        ),
-        metadata=_metadata(server, environ),
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Everything the connections to a server depend on: as long as it is equal, they are kept.
+
+    It holds secrets, and so is never shown.
+    """
+
+    grpc: str
+    expect: str | None
+    cancel: str
+    options: ChannelOptions = field(repr=False)
+    metadata: tuple[tuple[str, str], ...] = field(repr=False)
+
+
+def link_of(config: Config, server: ServerConfig, environ: Environ) -> Link:
+    """Return what a server's connections depend on.
+
+    Raises OSError or ValueError for a certificate or secret that is not there.
+    """
+    return Link(
+        grpc=server.grpc,
+        expect=server.expect,
         cancel=server.cancel_upstream,
+        options=_channel_options(config, server),
+        metadata=_metadata(server, environ),
     )
 
 
-def channel_options(config: Config, server: ServerConfig) -> ChannelOptions:
-    """Return how the connections to a server are made. Raises OSError for its TLS files."""
+def upstream_of(name: str, link: Link) -> Upstream:
+    """Open the connections to a server."""
+    return Upstream(
+        name=name,
+        pool=ChannelPool(link.grpc, link.options, identity_matters=link.expect is not None),
+        metadata=link.metadata,
+        cancel=link.cancel,
+    )
+
+
+def _channel_options(config: Config, server: ServerConfig) -> ChannelOptions:
     settings = config.upstream
     return ChannelOptions(
         channels=server.channels or settings.channels,

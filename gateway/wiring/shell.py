@@ -5,6 +5,7 @@ they must outlast a configuration; each reaches the core in force through `cores
 """
 
 import socket
+import ssl
 from dataclasses import dataclass
 
 from config.models import Config
@@ -18,17 +19,20 @@ from gateway.ops.listener import OpsListener
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import StateFile
 from gateway.wiring.clock import CLOCK, Environ, now_text
-from gateway.wiring.core import Surroundings, build_core
+from gateway.wiring.core import Core, Surroundings, build_core
 from gateway.wiring.cores import Cores
 from gateway.wiring.listeners import http_limits, listener_tls
+from gateway.wiring.reloader import Reloader
+from gateway.wiring.source import ConfigSource
 
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """A gateway that can be run, and the reference to its core."""
+    """A gateway that can be run, the reference to its core, and what exchanges that."""
 
     gateway: Gateway
     cores: Cores
+    reloader: Reloader
 
     def logger(self) -> Logger:
         """Return the event log as the configuration in force wants it."""
@@ -42,46 +46,55 @@ def build(
     api_socket: socket.socket,
     ops_socket: socket.socket,
     log: LogStream,
+    source: ConfigSource | None = None,
 ) -> Shell:
     """Build a gateway from a valid configuration whose secrets can all be revealed.
 
-    Raises ValueError for operators' decisions that were kept and cannot be used.
+    `source` is where the configuration came from, None if it cannot be read again. Raises
+    ValueError for operators' decisions that were kept and cannot be used.
     """
     cores = Cores()
     readiness = Readiness()
     request_metrics = RequestMetrics()
     explainer = Explainer(cores.view, CLOCK)
     batch = Batch((request_metrics, cores, explainer))
-    cores.current = build_core(config, Surroundings(environ, log, readiness, observer=batch))
-    return Shell(
-        gateway=Gateway(
-            api=Listener(
-                cores.api,
-                api_socket,
-                cut_off=cores.cut_off,
-                limits=http_limits(config),
-                tls=listener_tls(config.api.tls),
-            ),
-            ops=OpsListener(
-                ops_socket,
-                registry=make_registry(request_metrics, cores.view),
-                view=cores.view,
-                desk=_desk(config, cores),
-                explainer=explainer,
-                not_ready_reason=readiness.not_ready_reason,
-                key=cores.ops_key,
-                tls=listener_tls(config.ops.tls),
-            ),
-            watcher=cores,
-            readiness=readiness,
-            busy=cores.busy,
-            times=lambda: _shutdown_times(cores.current.config),
-            clock=CLOCK,
-            log=cores.info,
-            flush=batch.flush,
-        ),
-        cores=cores,
+    around = Surroundings(environ, log, readiness, observer=batch)
+    cores.current = build_core(config, around)
+    api_tls, ops_tls = listener_tls(config.api.tls), listener_tls(config.ops.tls)
+    api = Listener(
+        cores.api, api_socket, cut_off=cores.cut_off, limits=http_limits(config), tls=api_tls
     )
+
+    def apply(new: Core) -> None:
+        batch.flush()  # by the rules these requests were answered under
+        _renew_certificates(new, api_tls, ops_tls)
+        api.limit(http_limits(new.config))
+
+    reloader = Reloader(cores, around, source, apply=apply)
+    ops = OpsListener(
+        ops_socket,
+        registry=make_registry(request_metrics, cores.view, reloader.state),
+        view=cores.view,
+        desk=_desk(config, cores),
+        config=reloader,
+        explainer=explainer,
+        not_ready_reason=readiness.not_ready_reason,
+        key=cores.ops_key,
+        tls=ops_tls,
+    )
+    gateway = Gateway(
+        api=api,
+        ops=ops,
+        watcher=cores,
+        reloader=reloader,
+        readiness=readiness,
+        busy=cores.busy,
+        times=lambda: _shutdown_times(cores.current.config),
+        clock=CLOCK,
+        log=cores.info,
+        flush=batch.flush,
+    )
+    return Shell(gateway, cores, reloader)
 
 
 def _desk(config: Config, cores: Cores) -> SteeringDesk:
@@ -89,6 +102,20 @@ def _desk(config: Config, cores: Cores) -> SteeringDesk:
     desk = SteeringDesk(cores.view, store, log=cores.warning, now=now_text)
     desk.restore()
     return desk
+
+
+def _renew_certificates(core: Core, api: ssl.SSLContext | None, ops: ssl.SSLContext | None) -> None:
+    """Read certificates and keys again, for connections made from now on. Raises OSError.
+
+    What waits for a restart is left alone: its files may be gone.
+    """
+    written, config = core.written, core.config
+    for context, wanted, tls in (
+        (api, written.api.tls, config.api.tls),
+        (ops, written.ops.tls, config.ops.tls),
+    ):
+        if context is not None and tls is not None and tls == wanted:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
 
 
 def _shutdown_times(config: Config) -> ShutdownTimes:

@@ -50,15 +50,15 @@ class Breaker:
         "_probing",
         "_random",
         "_recovered",
-        "_settings",
         "_total",
         "circuit",
         "opened_until_s",
+        "settings",
         "tripped_s",
     )
 
     def __init__(self, settings: BreakerSettings, random: Callable[[], float]) -> None:
-        self._settings = settings
+        self.settings = settings
         self._random = random
         self.circuit = Circuit.CLOSED
         self.tripped_s = -math.inf
@@ -87,7 +87,7 @@ class Breaker:
         if self.circuit is Circuit.HALF_OPEN:
             self._probing = False
             self._recovered += 1
-            if self._recovered < self._settings.close_after:
+            if self._recovered < self.settings.close_after:
                 return False
             self.reset()
             self._clean_since_s = now_s
@@ -108,14 +108,14 @@ class Breaker:
         if weight >= 1.0:
             self._consecutive += 1
         self._count(0.0, weight, now_s)
-        if self._consecutive < self._settings.consecutive_failures and not self._rate_is_bad():
+        if self._consecutive < self.settings.consecutive_failures and not self._rate_is_bad():
             return False
         self.tripped_s = now_s
         return self.circuit is Circuit.CLOSED
 
     def open(self, now_s: float) -> None:
         """Open, for longer each time, with jitter so that not all gateways probe together."""
-        settings = self._settings
+        settings = self.settings
         if self._openings and now_s - self._clean_since_s > settings.forget_after_s:
             self._openings = 0
         full_s = min(settings.open_min_s * 2**self._openings, settings.open_max_s)
@@ -142,12 +142,12 @@ class Breaker:
 
     def _count(self, good: float, total: float, now_s: float) -> None:
         passed_s = now_s - self._counted_s
-        keep = math.exp(-passed_s / self._settings.window_s) if passed_s < math.inf else 0.0
+        keep = math.exp(-passed_s / self.settings.window_s) if passed_s < math.inf else 0.0
         self._good = self._good * keep + good
         self._total = self._total * keep + total
         self._counted_s = now_s
 
     def _rate_is_bad(self) -> bool:
-        if self._total < self._settings.min_requests:
+        if self._total < self.settings.min_requests:
             return False
-        return self._good < self._settings.min_success_rate * self._total
+        return self._good < self.settings.min_success_rate * self._total

@@ -85,6 +85,14 @@ class Group:
                 breaker.reset()
         self.bad = self.bad and server is not None
 
+    def take_over(self, before: "Group", kept: Collection[str]) -> None:
+        """Judge the `kept` servers on by what `before` knows of them, by this group's settings."""
+        self.bad = before.bad
+        for name in kept:
+            if name in before.breakers:
+                self.breakers[name] = before.breakers[name]
+                self.breakers[name].settings = self.settings
+
     def ejected(self) -> Mapping[str, Breaker]:
         """Return the breakers that are not closed."""
         return {

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.exchange import STAGES, Exchange
 from gateway.faults import Fault, Kind, Origin
 from gateway.observe.metrics import RequestMetrics, make_registry
-from gateway.ports import CoreView, CurrentView
+from gateway.ports import ConfigState, CoreView, CurrentView
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelVersion
 from routing.pool import Pool
 from routing.types import Server, State
@@ -143,13 +143,17 @@ class Fleet:
         raise AssertionError
 
 
+def config_state() -> ConfigState:
+    return ConfigState("abc", loaded_s=12.0, last_reload_ok=False)
+
+
 @pytest.fixture
 def pool() -> Pool:
     return pool_of("ab", max_detached_calls=9)
 
 
 def test_the_fleet_is_read_when_somebody_scrapes(pool: Pool) -> None:
-    registry = make_registry(RequestMetrics(), Fleet().view(pool))
+    registry = make_registry(RequestMetrics(), Fleet().view(pool), config_state)
     assert samples(registry, "server_up") == {("a",): 1, ("b",): 0}
     assert samples(registry, "model_ready") == {("m", "a", "1"): 1, ("m", "a", "2"): 0}
     lease = pool.pick(route("a"), now_s=0.0, rows=5)
@@ -163,7 +167,7 @@ def test_the_fleet_is_read_when_somebody_scrapes(pool: Pool) -> None:
 
 def test_the_page_can_be_parsed_and_tells_of_the_process_too(pool: Pool) -> None:
     requests = RequestMetrics()
-    registry = make_registry(requests, Fleet().view(pool))
+    registry = make_registry(requests, Fleet().view(pool), config_state)
     requests.observe(answered())
     page = generate_latest(registry).decode()
     names = {family.name for family in text_string_to_metric_families(page)}
@@ -171,10 +175,17 @@ def test_the_page_can_be_parsed_and_tells_of_the_process_too(pool: Pool) -> None
     assert "process_resident_memory_bytes" in names
 
 
+def test_the_configuration_in_force_and_the_last_attempt_to_replace_it(pool: Pool) -> None:
+    registry = make_registry(RequestMetrics(), Fleet().view(pool), config_state)
+    assert samples(registry, "config_last_reload_successful") == {(): 0}
+    assert samples(registry, "config_last_reload_success_timestamp_seconds") == {(): 12}
+    assert samples(registry, "config_info") == {("abc",): 1}
+
+
 def test_two_gateways_in_one_process_count_apart(pool: Pool) -> None:
     counting = RequestMetrics()
-    one = make_registry(counting, Fleet().view(pool))
-    other = make_registry(RequestMetrics(), Fleet().view(pool))
+    one = make_registry(counting, Fleet().view(pool), config_state)
+    other = make_registry(RequestMetrics(), Fleet().view(pool), config_state)
     counting.observe(answered())
     assert len(samples(one, "requests_total")) == 1
     assert samples(other, "requests_total") == {}

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.cli.explain import model_text, request_text
 from gateway.cli.fleet import as_text
+from gateway.cli.reload import as_text as plan_text
 from gateway.cli.text import WIDTH, plain, table, wrapped
 
 EVIL = "\x1b[31mred\x07\r\nnext\u202e line"
@@ -88,10 +89,26 @@ VIEW: dict[str, Any] = {
             for day in range(1, 8)
         ],
     },
+    "config": {
+        "hash": "0f3a5b7c9d1e",
+        "loaded_at": "2026-01-08T10:00:00+00:00",
+        "needs_restart": ["api.port", "ops.tls"],
+        "last_error": {
+            "at": "2026-01-08T11:00:00+00:00",
+            "by": "SIGHUP",
+            "problems": ["gateway.yaml:2: loging: unknown key - did you mean 'logging'?"],
+        },
+        "draining": [{"hash": "112233445566", "requests": 2, "calls": 1}],
+    },
 }
 
 FLEET_TEXT = """\
 Servers up: 3 of 4; models: 1
+Configuration 0f3a5b7c9d1e, loaded 2026-01-08T10:00:00+00:00
+  still under way with 112233445566: requests: 2, calls on servers: 1
+  waiting for a restart: api.port, ops.tls
+  REFUSED at 2026-01-08T11:00:00+00:00 (by SIGHUP):
+    gateway.yaml:2: loging: unknown key - did you mean 'logging'?
 
 SERVER  STATE           TRITON  IN FLIGHT  DETACHED  CHANNELS
 a       up              2.58.0         12         3  2 ready
@@ -155,8 +172,10 @@ def test_a_quiet_fleet_has_no_empty_sections() -> None:
     view = copy.deepcopy(VIEW)
     view |= {"servers": [server("a")], "models": [], "breakers": [], "findings": []}
     view["steering"] = {"cordoned": [], "blocks": [], "survives_restart": False, "audit": []}
+    view["config"] |= {"needs_restart": [], "last_error": None, "draining": []}
     assert as_text(view) == (
-        "Servers up: 1 of 1; models: 0\n\n"
+        "Servers up: 1 of 1; models: 0\n"
+        "Configuration 0f3a5b7c9d1e, loaded 2026-01-08T10:00:00+00:00\n\n"
         "SERVER  STATE  TRITON  IN FLIGHT  DETACHED  CHANNELS\n"
         "a       up     2.58.0          0         0  2 ready"
     )
@@ -165,7 +184,7 @@ def test_a_quiet_fleet_has_no_empty_sections() -> None:
 def test_a_gateway_that_is_not_ready_says_so_first() -> None:
     text = as_text({**VIEW, "not_ready_reason": "shutting down"})
     assert text.startswith(
-        "Servers up: 3 of 4; models: 1; the gateway is not ready: shutting down\n\n"
+        "Servers up: 3 of 4; models: 1; the gateway is not ready: shutting down\n"
     )
 
 
@@ -314,3 +333,45 @@ def test_an_alias_is_told_with_its_shares() -> None:
     text = " ".join(model_text({**MODEL, "alias": alias}).split())
     assert "latest is an alias: 90.0% m 1, 10.0% m (default version)" in text
     assert "the same for one X-User-Id" in text
+
+
+PLAN: dict[str, Any] = {
+    "from": "0f3a5b7c9d1e",
+    "to": "112233445566",
+    "servers": {"added": ["c"], "removed": ["b"], "reconnected": ["a"]},
+    "settings": [
+        {"key": "servers.a.serve", "from": ["*"], "to": ["x", "y"]},
+        {"key": "balancing.zone", "from": None, "to": "7"},
+    ],
+    "needs_restart": [{"key": "api.port", "from": 8080, "to": 80}],
+    "consequences": ["1 model is left without a server: m 1 - refused with 503 from then on"],
+}
+
+
+def test_a_plan() -> None:
+    assert (
+        plan_text(PLAN)
+        == """\
+configuration 0f3a5b7c9d1e -> 112233445566
+  + server c
+  - server b
+  ~ server a, connected anew
+  ~ servers.a.serve: ["*"] -> ["x", "y"]
+  ~ balancing.zone: unset -> 7
+NEEDS A RESTART, and stays as it is until then
+  ~ api.port: 8080 -> 80
+CONSEQUENCES
+  1 model is left without a server: m 1 - refused with 503 from then on"""
+    )
+
+
+def test_a_plan_that_changes_nothing_says_so() -> None:
+    nothing = {"added": [], "removed": [], "reconnected": []}
+    empty = {"servers": nothing, "settings": [], "needs_restart": [], "consequences": []}
+    assert plan_text({**PLAN, **empty}) == (
+        "configuration 0f3a5b7c9d1e -> 112233445566\n  nothing changes"
+    )
+
+
+def test_a_plan_fits_whatever_the_names() -> None:
+    assert_fits(plan_text(worse(PLAN)))

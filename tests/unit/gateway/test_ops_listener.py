@@ -12,9 +12,23 @@ from prometheus_client import CollectorRegistry
 
 from gateway.explain import Explainer
 from gateway.ops.listener import OpsListener
+from gateway.ports import ConfigRefused
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import StateFile
 from tests.unit.gateway.fleets import TableFleet
+
+
+class Configurations:
+    """Stands for what replaces the configuration."""
+
+    def view(self) -> dict[str, Any]:
+        return {"hash": "abc"}
+
+    async def plan(self) -> dict[str, Any]:
+        return {"to": "def"}
+
+    async def reload(self, *, by: str) -> dict[str, Any]:
+        raise ConfigRefused(["f:1: one", f"f:2: {by}"])
 
 
 @asynccontextmanager
@@ -31,6 +45,7 @@ async def listening(
         desk=SteeringDesk(
             fleet.view, StateFile(None), log=lambda *_, **__: None, now=lambda: "now"
         ),
+        config=Configurations(),
         explainer=Explainer(fleet.view, fleet.clock),
         not_ready_reason=lambda: reason,
         key=lambda: key,
@@ -127,7 +142,7 @@ async def test_the_fleet_view_has_what_is_steered() -> None:
     async with listening() as client:
         await post(client, "/servers/a/cordon", {"X-Actor": "ann@desk"})
         view = json.loads((await get(client, "/fleet"))[1])
-    sections = {"servers", "models", "findings", "breakers", "steering"}
+    sections = {"servers", "models", "findings", "breakers", "steering", "config"}
     assert view.keys() == {"not_ready_reason", *sections}
     (entry,) = view["steering"].pop("audit")
     assert entry == {
@@ -213,3 +228,19 @@ async def test_pages_of_other_sites_cannot_steer(origin: str | None, status: int
         assert (await post(client, "/servers/a/cordon", headers))[0] == status
         view = json.loads((await get(client, "/fleet"))[1])
     assert view["steering"]["cordoned"] == (["a"] if status == 200 else [])
+
+
+async def test_the_configuration_is_shown_planned_and_refused_with_every_reason() -> None:
+    async with listening() as client:
+        assert json.loads((await get(client, "/fleet"))[1])["config"] == {"hash": "abc"}
+        assert json.loads((await get(client, "/config/plan"))[1]) == {"to": "def"}
+        status, refusal = await post(client, "/config/reload", {"X-Actor": "ann"})
+        assert (status, refusal) == (
+            422,
+            {
+                "error": "f:1: one; f:2: ann from 127.0.0.1",
+                "code": "refused",
+                "problems": ["f:1: one", "f:2: ann from 127.0.0.1"],
+            },
+        )
+        assert (await client.post("/config/plan")).status == 405

@@ -14,8 +14,8 @@ from routing.fleet import (
     ModelRules,
     ModelVersion,
     VersionRoute,
-    majority,
 )
+from routing.signatures import majority
 from routing.types import ModelSpec, Server, State, TensorSpec
 
 RECENT_S = 300.0

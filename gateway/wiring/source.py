@@ -1,0 +1,62 @@
+"""The files a gateway was started from: read again at each reload, and looked after.
+
+`read_config` is the one verdict on a configuration: at start, at a reload and in `check`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from config.files import fingerprint
+from config.loader import load, missing_secrets
+from config.models import Config
+from config.tree import ConfigError, Problem
+from gateway.wiring.clock import Environ
+from gateway.wiring.listeners import listener_tls
+
+
+class ConfigSource:
+    """One file or folder. `environ` holds secrets."""
+
+    def __init__(self, path: Path, environ: Environ) -> None:
+        self.path = path
+        self._environ = environ
+        self._read = self._seen = fingerprint(path)
+
+    def look(self) -> Config:
+        """Return what the files say now. Raises ConfigError."""
+        return read_config(self.path, self._environ)
+
+    def read(self) -> Config:
+        """Return the same, and count it as taken up, whether it is any good or not."""
+        self._read = self._seen = fingerprint(self.path)
+        return self.look()
+
+    def has_changed(self) -> bool:
+        """Whether the files are others than were read last, and the same as at the last look.
+
+        Somebody who is still writing is given time to finish.
+        """
+        before, self._seen = self._seen, fingerprint(self.path)
+        return self._seen == before != self._read
+
+
+def read_config(path: Path, environ: Environ) -> Config:
+    """Return a configuration whose secrets and certificates are there. Raises ConfigError."""
+    config = load(path)
+    if problems := [*missing_secrets(config, environ), *_unusable_certificates(config)]:
+        raise ConfigError(problems)
+    return config
+
+
+def _unusable_certificates(config: Config) -> Iterator[Problem]:
+    for section, tls in (("api", config.api.tls), ("ops", config.ops.tls)):
+        try:
+            listener_tls(tls)
+        except OSError as error:
+            nodes, rest = config.origin.root.find((section, "tls"))
+            reason = getattr(error, "reason", None) or error.strerror or error
+            yield nodes[-1].problem(
+                f"the certificate, its key or the authorities cannot be used: {reason}"
+                " - they must be PEM files that belong together",
+                rest,
+            )
