@@ -115,6 +115,8 @@ class Channel:
 
     def state(self) -> str:
         """Return the connectivity state in gRPC's words."""
+        if self._closed:
+            return "shutdown"
         if self._connection is not None:
             return "ready"
         if self._connecting is not None:
