@@ -15,6 +15,7 @@ from config.fields import parse_ip, same_address, same_host
 from config.known import absent, known, ordered, servers
 from config.listeners import Api, Ops
 from config.model_checks import check_models
+from config.stores import split_redis_url
 from config.tree import Loc, Node, Problem
 
 
@@ -25,6 +26,8 @@ def check(root: Node, folder: Path) -> Iterator[Problem]:
     for server in servers(root):
         yield from _own_ports(server)
         yield from _cert_and_key(server)
+    yield from _cert_and_key(root, "redis")
+    yield from _redis(root)
     yield from _files(root, folder)
     yield from _state_file(root, folder)
     yield from _durations(root)
@@ -72,17 +75,34 @@ def _forwarded(root: Node) -> Iterator[Problem]:
             )
 
 
-def _cert_and_key(server: Node) -> Iterator[Problem]:
+def _cert_and_key(owner: Node, *section: str) -> Iterator[Problem]:
+    tls = (*section, "tls")
     for key, missing in (("cert_file", "key_file"), ("key_file", "cert_file")):
-        if not absent(server, "tls", key) and absent(server, "tls", missing):
-            yield server.find(("tls", key))[0][-1].problem(
+        if not absent(owner, *tls, key) and absent(owner, *tls, missing):
+            yield owner.find((*tls, key))[0][-1].problem(
                 f"{missing} is missing - write both for mutual TLS, or neither"
+            )
+
+
+def _redis(root: Node) -> Iterator[Problem]:
+    url = known(root, "redis", "url")
+    if url is None:
+        return
+    address = split_redis_url(url)
+    for key, used, where in (
+        ("tls", address.tls, "a rediss:// URL"),
+        ("sentinel_password", address.kind == "sentinel", "Sentinels"),
+    ):
+        if not used and not absent(root, "redis", key):
+            yield root.find(("redis", key))[0][-1].problem(
+                f"is used with {where} only, and url is {url!r} - correct the url or remove {key}"
             )
 
 
 def _files(root: Node, folder: Path) -> Iterator[Problem]:
     owners: list[tuple[Node, Loc]] = [(server, ("tls",)) for server in servers(root)]
-    for node, loc in [*owners, (root, ("api", "tls")), (root, ("ops", "tls"))]:
+    sections = ("api", "ops", "redis")
+    for node, loc in [*owners, *((root, (section, "tls")) for section in sections)]:
         nodes, rest = node.find(loc)
         if not rest:
             yield from _tls_files(nodes[-1], folder)

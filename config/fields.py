@@ -82,7 +82,8 @@ def parse_ip(host: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-def _check_address(text: str) -> str:
+def check_address(text: str) -> str:
+    """Return `host:port` as it is. Raises ValueError that says what to write instead."""
     if "://" in text:
         raise ValueError(f"{text!r} - write host:port without the scheme")
     if "/" in text:
@@ -146,7 +147,7 @@ def _resolve(value: object, info: ValidationInfo) -> object:
 
 Address = Annotated[
     str,
-    AfterValidator(_check_address),
+    AfterValidator(check_address),
     WithJsonSchema({"type": "string", "pattern": r"^[^/]+:[0-9]{1,5}$"}),
 ]
 """`host:port`, an IPv6 host in brackets."""

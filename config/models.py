@@ -26,6 +26,7 @@ from config.policies import (
     Steering,
 )
 from config.servers import Server, Upstream
+from config.stores import Redis, Sequences
 from config.tree import Origin
 
 
@@ -71,6 +72,11 @@ class Config(Section):
     aliases: Mapping[ModelName, Alias] = Field(default_factory=dict)
     """Names of routes, each for weighted versions of models, by name. A request that names a
     version as well means the model of that name instead."""
+    sequences: Sequences = Field(default_factory=Sequences)
+    """Requests that belong together and need the state in one server."""
+    redis: Redis | None = None
+    """What several gateways share. Unset, each one keeps it in its own memory: enough for a single
+    gateway, except that open sequences are lost with a restart."""
     steering: Steering = Field(default_factory=Steering)
     """What operators decide by hand while the gateway runs: cordoned servers, blocked models."""
     reload: Reload = Field(default_factory=Reload)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from gateway.faults import Fault
 from routing.choices import Choices
 from routing.pool import Lease
+from routing.sequences import Pin
 
 ANONYMOUS = "anonymous"
 """The tenant of callers that nothing is known of."""
@@ -24,8 +25,9 @@ class Exchange:
     what the client asked for, None if it did not; `path` what it asked for, which goes into the log
     only. `spent_s` is the time each stage took. `server` is the one that answered, or the last one
     chosen. `unsure` of the `attempts` failed and may have run. `choices` has, for each attempt, who
-    could be chosen and who was. `dropped_headers` could not be passed on. `outcome` names what
-    became of it: "ok" or the kind of the fault.
+    could be chosen and who was. `pin` is where the state of its sequence is, None if it belongs to
+    none: such a request goes there or nowhere, and once. `dropped_headers` could not be passed on.
+    `outcome` names what became of it: "ok" or the kind of the fault.
     """
 
     request_id: str
@@ -45,6 +47,7 @@ class Exchange:
     unsure: int = 0
     tried: set[str] = field(default_factory=set)
     choices: list[tuple[Choices, str]] = field(default_factory=list)
+    pin: Pin | None = None
     detached: bool = False
     dropped_headers: tuple[str, ...] = ()
     status: int = 0

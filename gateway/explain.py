@@ -20,6 +20,8 @@ from routing.fleet import FleetSnapshot, ModelRoute, ModelVersion, ServerRow, Ve
 
 KEPT_REQUESTS = 1000
 
+_PINNED = "its sequence began there: the server has its state"
+
 
 class Explainer:
     """Explains choices; see `gateway.ports.Observer` for `observe`."""
@@ -66,7 +68,6 @@ class Explainer:
             "chosen_by": chosen_by,
             "version_is_bad": ModelVersion(model, chosen) in pool.bad_versions(),
             "refused": _refused(snapshot, model, version, choices, now_s),
-            "pinned_to": _pinned(route, choices, now_s),
             "candidates": _candidates(choices, now_s) if choices else [],
             "excluded": self._excluded(snapshot, model, chosen, choices),
         }
@@ -88,7 +89,7 @@ class Explainer:
             "outcome": past.outcome,
             "status": past.status,
             "error": (past.fault.detail or past.fault.message) if past.fault else None,
-            "attempts": _attempts(past.choices),
+            "attempts": _attempts(past.choices, in_sequence=past.pin is not None),
         }
 
     def _excluded(
@@ -153,16 +154,6 @@ def _refused(
     return None
 
 
-def _pinned(route: VersionRoute, choices: Choices | None, now_s: float) -> str | None:
-    """Return the server that gets every request of a model that keeps state between them."""
-    if not route.spec.sequence or choices is None:
-        return None
-    try:
-        return choices.first(now_s)[0].name
-    except RoutingError:
-        return None
-
-
 def _why_not(row: ServerRow, route: VersionRoute, excluded: Mapping[str, str]) -> str:
     if row.name in excluded:
         return excluded[row.name]
@@ -202,7 +193,7 @@ def _weight(candidate: Candidate, now_s: float) -> float:
     return candidate.share(now_s) * candidate.ramp(now_s)
 
 
-def _attempts(choices: Sequence[tuple[Choices, str]]) -> list[dict[str, Any]]:
+def _attempts(choices: Sequence[tuple[Choices, str]], *, in_sequence: bool) -> list[dict[str, Any]]:
     tried: list[str] = []
     found = []
     for had, server in choices:
@@ -210,7 +201,7 @@ def _attempts(choices: Sequence[tuple[Choices, str]]) -> list[dict[str, Any]]:
         found.append(
             {
                 "server": server,
-                "why": _why(had, server, tried),
+                "why": _PINNED if in_sequence else _why(had, server, tried),
                 "candidates": candidates,
                 "excluded": {
                     name: reason
@@ -229,8 +220,6 @@ def _why(choices: Choices, server: str, tried: Sequence[str]) -> str:
         return "a probe: it was ejected, and one request may try whether it has recovered"
     if server in choices.excluded:
         return "it was ejected, but so were all others"
-    if choices.route.spec.sequence:
-        return "the model keeps state: all its requests go to the first server by name"
     if len(left) == 1:
         return "the only one left" if tried else "the only candidate"
     return f"the balancing policy chose among {listed(left)}"

@@ -87,6 +87,16 @@ class Background(Protocol):
         """End at once."""
 
 
+class Store(Protocol):
+    """What gateways share state through."""
+
+    async def start(self) -> None:
+        """Begin to connect."""
+
+    async def close(self) -> None:
+        """Close connections."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShutdownTimes:
     """How long stopping may take, in seconds."""
@@ -108,6 +118,7 @@ class Gateway:
     ops: OpsListener
     watcher: Watcher
     reloader: Background
+    store: Store
     readiness: Readiness
     busy: Callable[[], int]
     times: Callable[[], ShutdownTimes]
@@ -118,6 +129,7 @@ class Gateway:
     async def run(self, stopping: asyncio.Event) -> int:
         """Live until `stopping` is set; return the number of calls that had to be left behind."""
         await self.ops.start()
+        await self.store.start()
         self.watcher.start()
         await self.api.start()
         first = spawn(self._become_ready(), name="first probe of the fleet")
@@ -142,6 +154,7 @@ class Gateway:
         left = await self._finish(times.grace_s)
         await self.api.close(timeout_s=_CHECK_INTERVAL_S)
         await self.watcher.stop()
+        await self.store.close()
         await self.ops.stop()
         self.flush()
         self.log("stopped", left_behind=left)

@@ -15,6 +15,7 @@ from gateway.exchange import Exchange
 from gateway.faults import Blame, Fault, Kind, Origin
 from gateway.hedging import HedgePolicy, hedged
 from gateway.ports import Clock, Fleet, Transport, UpstreamCall
+from gateway.sequences import Sequences
 from routing.aliases import Aliases
 from routing.budget import RetryBudget
 from routing.errors import RoutingError
@@ -113,6 +114,7 @@ class Pipeline:
         decoder: InferDecoder,
         deadlines: Deadlines,
         retries: Retries,
+        sequences: Sequences,
         max_unpacked_bytes: int,
         clock: Clock,
     ) -> None:
@@ -123,6 +125,7 @@ class Pipeline:
         self._decoder = decoder
         self._deadlines = deadlines
         self._retries = retries
+        self._sequences = sequences
         self._max_unpacked_bytes = max_unpacked_bytes
         self._clock = clock
 
@@ -132,7 +135,10 @@ class Pipeline:
         route = self._resolve(exchange, request)
         exchange.enter("decode")
         call = self._decode(request, route)
-        reply = await self._send(exchange, route, call)
+        if call.is_sequence():
+            reply = await self._send_in_sequence(exchange, route, call, asked=request.version)
+        else:
+            reply = await self._send(exchange, route, call)
         exchange.enter("reply")
         return _encode(encode_reply(reply, call), request.accept_encoding)
 
@@ -165,6 +171,21 @@ class Pipeline:
         call.metadata = request.metadata
         return call
 
+    async def _send_in_sequence(
+        self, exchange: Exchange, route: VersionRoute, call: InferCall, *, asked: int | None
+    ) -> InferReply:
+        """Send to the one server that has, or is to have, the state; `asked` is the version."""
+        exchange.enter("admit")
+        turn = await self._sequences.join(exchange, route, call, asked=asked)
+        try:
+            reply = await self._send(exchange, turn.route, call)
+            await turn.answered(reply)
+        except Fault as fault:
+            raise await turn.failed(fault) from None
+        finally:
+            turn.left()
+        return reply
+
     async def _send(self, exchange: Exchange, route: VersionRoute, call: InferCall) -> InferReply:
         """Pick and send until there is an answer, or no further attempt is allowed."""
         failed: Fault | None = None
@@ -176,14 +197,12 @@ class Pipeline:
             try:
                 return await self._attempt_or_hedge(exchange, route.spec, call, lease)
             except Fault as fault:
-                if not self._may_retry(exchange, route.spec, call, fault):
+                if not self._may_retry(exchange, route.spec, fault):
                     raise
                 failed = fault.without_frames()
 
-    def _may_retry(
-        self, exchange: Exchange, spec: ModelSpec, call: InferCall, fault: Fault
-    ) -> bool:
-        if _is_stateful(spec, call):
+    def _may_retry(self, exchange: Exchange, spec: ModelSpec, fault: Fault) -> bool:
+        if exchange.pin is not None:
             return False
         return self._retries.policy.allows(
             fault.replay,
@@ -209,8 +228,9 @@ class Pipeline:
         now_s = self._clock()
         try:
             route = self._fleet.snapshot.resolve(spec.model, spec.version, now_s)
-            if _is_stateful(spec, call):
-                lease = self._pool.pick_pinned(route, now_s=now_s, rows=rows)
+            if exchange.pin is not None:
+                server = exchange.pin.server
+                lease = self._pool.pick_pinned(route, server, now_s=now_s, rows=rows)
             else:
                 tried = exchange.tried.union(avoid)
                 lease = self._pool.pick(route, now_s=now_s, tried=tried, rows=rows)
@@ -224,7 +244,7 @@ class Pipeline:
     ) -> InferReply:
         first = self._attempt(exchange, spec, call, lease)
         hedge = self._retries.hedges.get(spec.model)
-        if hedge is None or _is_stateful(spec, call) or not self._transport.cancels(lease.server):
+        if hedge is None or exchange.pin is not None or not self._transport.cancels(lease.server):
             return await first
         hedge.budget.deposit(exchange.started_s)
 
@@ -286,11 +306,6 @@ class Pipeline:
             self._fleet.broken(server)
         elif fault.kind is Kind.NOT_READY:
             self._fleet.not_ready(server, ModelVersion(spec.model, spec.version), fault.message)
-
-
-def _is_stateful(spec: ModelSpec, call: InferCall) -> bool:
-    """Whether the request needs the one server that has its sequence's state."""
-    return spec.sequence or call.is_sequence()
 
 
 def _unless_asked(exchange: Exchange, blame: Blame) -> Blame:

@@ -62,6 +62,12 @@ class Descriptions(Protocol):
     def extensions(self) -> Sequence[str]:
         """Return the protocol extensions every server of the fleet has."""
 
+    def sequence_idle_s(self, server: str, key: ModelVersion) -> float | None:
+        """Return how long the server keeps a silent sequence of this version.
+
+        None while it is not known, and for models that are not scheduled by sequence.
+        """
+
 
 class StatisticsSource(Protocol):
     """Reads one server's statistics."""
@@ -126,6 +132,50 @@ class MetricsPages(Protocol):
         """Return one page for each server whose metrics address is known. Never raises."""
 
 
+class StoreDown(Exception):
+    """The shared store cannot be asked at the moment; the message says why, for operators."""
+
+
+class SharedStore(Protocol):
+    """Small texts that all processes and gateways see, each gone by itself after its time.
+
+    Every operation is atomic and may be carried out elsewhere; all raise StoreDown.
+    """
+
+    async def claim(
+        self, key: str, value: str, *, ttl_s: float, instead_of: str | None = None
+    ) -> str:
+        """Put `value` where nothing is, or where `instead_of` is; return what is there then."""
+
+    async def renew(self, key: str, *, ttl_s: float) -> str | None:
+        """Return what is at `key`, which stays for `ttl_s` from now; None if nothing is."""
+
+    async def forget(self, key: str, value: str) -> None:
+        """Take `value` away; anything else at `key` stays."""
+
+
+class StoreState(Protocol):
+    """What operators see of the shared store."""
+
+    @property
+    def kind(self) -> str:
+        """`memory` or `redis`."""
+
+    @property
+    def failures(self) -> int:
+        """How many operations have failed so far."""
+
+    def down_reason(self) -> str | None:
+        """Return why the store cannot be asked at the moment, None if it can."""
+
+
+class OpenSequenceCounts(Protocol):
+    """What operators see of the sequences."""
+
+    def by_server(self) -> Mapping[str, int]:
+        """Return how many sequences are open on each server; servers without are left out."""
+
+
 @dataclass(frozen=True, slots=True)
 class CoreView:
     """What a reload of the configuration replaces, as far as operators look at it and steer it."""
@@ -135,6 +185,8 @@ class CoreView:
     channels: Channels
     aliases: Aliases
     pages: MetricsPages
+    sequences: OpenSequenceCounts
+    store: StoreState
 
 
 CurrentView = Callable[[], CoreView]

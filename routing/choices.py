@@ -101,27 +101,28 @@ class Choices:
         """Return all that may be chosen, whatever their zone."""
         return self.candidates + self.remote
 
-    def first(self, now_s: float) -> tuple[Candidate, tuple[Breaker, ...]]:
-        """Return the first by name that is not out, and its breakers if it has to prove itself.
+    def probe_due(self, now_s: float) -> tuple[Candidate, tuple[Breaker, ...]] | None:
+        """Return an ejected server that one request may try now, and its breakers."""
+        if now_s < self.probe_due_s:
+            return None
+        for candidate, breakers in self.ejected:
+            if all(breaker.probe_due(now_s) for breaker in breakers):
+                return candidate, breakers
+        return None
 
-        A saturated server is not out: what needs its state can go nowhere else. Nor is an ejected
-        one whose time is over. Raises NoReadyEndpoint.
+    def holder(self, server: str, now_s: float) -> tuple[Candidate, tuple[Breaker, ...]] | None:
+        """Return a server that has the version ready, whatever else speaks against it.
+
+        With its breakers if it is ejected and a request may try it now.
         """
-        due = {
-            candidate: breakers
-            for candidate, breakers in self.ejected
-            if all(now_s >= breaker.opened_until_s for breaker in breakers)
-        }
-        full = [
-            candidate
-            for candidate in self.all_candidates
-            if self.excluded.get(candidate.name, "").startswith(_SATURATED)
-        ]
-        standing = [*self.everyone(), *due, *full]
-        if not standing:
-            raise self.nothing_left(())
-        first = min(standing, key=lambda candidate: candidate.name)
-        return first, due.get(first, ())
+        for candidate, breakers in self.ejected:
+            if candidate.name == server:
+                due = all(breaker.probe_due(now_s) for breaker in breakers)
+                return candidate, breakers if due else ()
+        for candidate in self.all_candidates:
+            if candidate.name == server:
+                return candidate, ()
+        return None
 
     def nothing_left(self, tried: Collection[str]) -> NoReadyEndpoint:
         """Return the error that says why nobody can be chosen."""

@@ -22,3 +22,10 @@ class NoReadyEndpoint(RoutingError):
     def __init__(self, message: str, *, saturated: bool = False) -> None:
         super().__init__(message)
         self.saturated = saturated
+
+
+class PinnedServerGone(RoutingError):
+    """The one server that has the state of a sequence does not serve its version any more."""
+
+    def __init__(self) -> None:
+        super().__init__("the server that has the state of the sequence does not serve it any more")

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from routing.balancing import Balancer
 from routing.choices import Choices, admitted, spill
 from routing.endpoint import Candidate, ModelLoad, ServerLoad
+from routing.errors import PinnedServerGone
 from routing.fleet import ModelVersion, VersionRoute
 from routing.health.breaker import Breaker, BreakerSettings, Circuit
 from routing.health.ejection import EjectionSettings, Group
+from routing.rendezvous import place
 from routing.steering import Steering
 from routing.types import Blame, Server
 
@@ -149,33 +151,49 @@ class Pool:
         """
         choices = self.choices(route, now_s)
         if now_s >= choices.probe_due_s and not tried:
-            probe = self._probe(choices, rows, now_s)
-            if probe is not None:
-                return probe
-        candidates: Sequence[Candidate] = choices.candidates
-        if choices.remote:
-            candidates = spill(choices, self._random, now_s)
-        if tried:
-            candidates = [c for c in candidates if c.name not in tried]
-            candidates = candidates or [c for c in choices.everyone() if c.name not in tried]
-        if not candidates:
-            raise choices.nothing_left(tried)
-        if now_s < choices.slow_until_s:
-            candidates = admitted(candidates, self._random, now_s)
+            due = choices.probe_due(now_s)
+            if due is not None:
+                return self._probe(choices, *due, rows=rows, now_s=now_s)
+        candidates = self._willing(choices, tried, now_s)
         chosen = candidates[self._balancer(choices.key.model).pick(candidates, self._random, now_s)]
         return Lease(self, choices, chosen, rows=rows, now_s=now_s)
 
-    def pick_pinned(self, route: VersionRoute, *, now_s: float, rows: int = 1) -> Lease:
-        """Take a place on the first of the servers of `route` by name, whatever its load.
+    def place_sequence(
+        self, route: VersionRoute, key: str, held: Mapping[str, int], *, now_s: float
+    ) -> str:
+        """Choose the server on which the sequence `key` of `route` begins.
 
-        For requests that depend on state in one server: as long as the set of ready servers stays
-        the same, all of them meet there. Raises NoReadyEndpoint when there is none.
+        `held` is how many open sequences of the model each server has. Nothing is taken there yet:
+        that is `pick_pinned`. An ejected server whose time is over is tried with one sequence.
+        Raises NoReadyEndpoint when there is no server.
         """
         choices = self.choices(route, now_s)
-        first, probe = choices.first(now_s)
-        for breaker in probe:
-            breaker.begin_probe()
-        return Lease(self, choices, first, rows=rows, now_s=now_s, probe=probe)
+        due = choices.probe_due(now_s)
+        if due is not None:
+            return due[0].name
+        candidates = self._willing(choices, (), now_s)
+        names = [candidate.name for candidate in candidates]
+        shares = [candidate.share(now_s) for candidate in candidates]
+        return names[place(key, names, shares, [held.get(name, 0) for name in names])]
+
+    def takes_sequences(self, route: VersionRoute, server: str, now_s: float) -> bool:
+        """Whether a sequence may begin on this server."""
+        return any(c.name == server for c in self.choices(route, now_s).everyone())
+
+    def pick_pinned(
+        self, route: VersionRoute, server: str, *, now_s: float, rows: int = 1
+    ) -> Lease:
+        """Take a place on the one server that has the state of a sequence.
+
+        Cordoned, saturated and ejected servers go on with what they have begun. Raises
+        PinnedServerGone if it does not have the version ready, or must not serve it.
+        """
+        choices = self.choices(route, now_s)
+        found = choices.holder(server, now_s)
+        if found is None or self.steering.blocked(*choices.key, server):
+            raise PinnedServerGone
+        candidate, due = found
+        return self._probe(choices, candidate, due, rows=rows, now_s=now_s)
 
     def choices(self, route: VersionRoute, now_s: float) -> Choices:
         """Return who may be chosen for `route`, and why the others may not."""
@@ -315,13 +333,34 @@ class Pool:
         self._lost_s[server] = now_s
         return self.transport.failure(server, self.loads.keys(), now_s)
 
-    def _probe(self, choices: Choices, rows: int, now_s: float) -> Lease | None:
-        for candidate, breakers in choices.ejected:
-            if all(breaker.probe_due(now_s) for breaker in breakers):
-                for breaker in breakers:
-                    breaker.begin_probe()
-                return Lease(self, choices, candidate, rows=rows, now_s=now_s, probe=breakers)
-        return None
+    def _willing(
+        self, choices: Choices, tried: Collection[str], now_s: float
+    ) -> Sequence[Candidate]:
+        """Return those to choose from, never none: by zone, tried and slow ones left out."""
+        candidates: Sequence[Candidate] = choices.candidates
+        if choices.remote:
+            candidates = spill(choices, self._random, now_s)
+        if tried:
+            candidates = [c for c in candidates if c.name not in tried]
+            candidates = candidates or [c for c in choices.everyone() if c.name not in tried]
+        if not candidates:
+            raise choices.nothing_left(tried)
+        if now_s < choices.slow_until_s:
+            candidates = admitted(candidates, self._random, now_s)
+        return candidates
+
+    def _probe(
+        self,
+        choices: Choices,
+        candidate: Candidate,
+        breakers: tuple[Breaker, ...],
+        *,
+        rows: int,
+        now_s: float,
+    ) -> Lease:
+        for breaker in breakers:
+            breaker.begin_probe()
+        return Lease(self, choices, candidate, rows=rows, now_s=now_s, probe=breakers)
 
     def _balancer(self, model: str) -> Balancer:
         found = self._balancers.get(model)

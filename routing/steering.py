@@ -52,6 +52,10 @@ class Steering:
         """Return why the version must not be served there, or None."""
         if server in self.cordoned:
             return "cordoned by an operator"
-        if any(block.covers(model, version, server) for block in self.blocks):
+        if self.blocked(model, version, server):
             return "blocked by an operator"
         return None
+
+    def blocked(self, model: str, version: int, server: str) -> bool:
+        """Whether not even what runs there already may go on."""
+        return any(block.covers(model, version, server) for block in self.blocks)

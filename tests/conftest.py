@@ -17,6 +17,7 @@ from tests.real import repository
 if TYPE_CHECKING:
     from gateway.cli.local_triton import LocalTriton
     from tests.gateways import GatewayProcess
+    from tests.redis_server import RedisServer
 
 SAMPLE_MODELS = Path(__file__).parents[1] / "deploy" / "models"
 
@@ -123,6 +124,15 @@ def real_gateway(
     servers = {"a": triton_a.grpc_address, "b": triton_b.grpc_address}
     with GatewayProcess(configuration(servers), tmp_path_factory.mktemp("gateway")) as gateway:
         yield gateway
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis of all tests; each takes a namespace of its own there."""
+    from tests.redis_server import RedisServer
+
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 def _server(server_id: str, load: Sequence[str], models: Path, *arguments: str) -> LocalTriton:

@@ -79,10 +79,6 @@ def _verdict(view: View) -> Iterator[str]:
         yield wrapped(
             "This version is bad: it fails on most of its servers, so the servers are not blamed."
         )
-    if view["pinned_to"]:
-        yield wrapped(
-            f"It keeps state between requests, so that all of them go to {view['pinned_to']}."
-        )
     refused = view["refused"]
     if refused:
         status = STATUS[Kind(refused["outcome"])]

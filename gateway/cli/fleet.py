@@ -74,6 +74,7 @@ def as_text(view: View) -> str:
         [*_servers(view["servers"])],
         [*_models(view["models"])],
         [*_findings(view["findings"])],
+        [*_store(view["store"])],
         [*_section("NOT READY", _not_ready(view))],
         [*_section("OPEN BREAKERS", map(_breaker, view["breakers"]))],
         [*_section("BLOCKED", map(_block, view["steering"]["blocks"]))],
@@ -163,6 +164,11 @@ def _findings(findings: Sequence[View]) -> Iterator[str]:
         of = found["server"] or "fleet"
         yield wrapped(f"{of}: {found['severity']}: {found['message']}", "  ")
         yield wrapped(f"fix: {found['fix']}", "    ")
+
+
+def _store(store: View) -> Iterator[str]:
+    if not store["up"]:
+        yield wrapped(f"The shared store ({store['kind']}) is down: {store['reason']}")
 
 
 def _breaker(breaker: View) -> str:

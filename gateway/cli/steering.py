@@ -54,7 +54,7 @@ def uncordon(name: Name, ops: OpsUrl = DEFAULT_URL, key_file: KeyFile = None) ->
 def drain(
     name: Name, timeout: Timeout = 300.0, ops: OpsUrl = DEFAULT_URL, key_file: KeyFile = None
 ) -> None:
-    """Cordon a server and wait until nothing of this gateway is in flight there.
+    """Cordon a server and wait until no request or open sequence of this gateway is there.
 
     Exit 1 if that takes longer than --timeout; the server stays cordoned.
     """
@@ -146,7 +146,7 @@ def _wait_until_empty(
     told = ""
     while True:
         row = ask_or_fail(client, "servers", name)
-        if not row["in_flight_calls"]:
+        if not row["in_flight_calls"] and not row["open_sequences"]:
             return None
         said = _in_flight(row)
         if said != told:
@@ -160,7 +160,9 @@ def _wait_until_empty(
 def _in_flight(row: dict[str, Any]) -> str:
     calls, detached = row["in_flight_calls"], row["detached_calls"]
     nobody = f", {detached} of them with no caller left" if detached else ""
-    return f"{calls} call{'' if calls == 1 else 's'} in flight{nobody}"
+    sequences = row["open_sequences"]
+    open_ones = f", {sequences} open sequence{'' if sequences == 1 else 's'}" if sequences else ""
+    return f"{calls} call{'' if calls == 1 else 's'} in flight{nobody}{open_ones}"
 
 
 def _again(done: dict[str, Any]) -> str:

@@ -67,7 +67,7 @@ class InferCall:
 
     def is_sequence(self) -> bool:
         """Whether the request belongs to a sequence, whose state lives in one server."""
-        return "sequence_id" in self.parameters
+        return bool(self.parameters) and bool(self.parameters.get("sequence_id"))  # 0 is none
 
 
 @dataclass(slots=True)

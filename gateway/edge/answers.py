@@ -17,6 +17,7 @@ STATUS = {
     Kind.FORBIDDEN: 403,
     Kind.NOT_FOUND: 404,
     Kind.NOT_ALLOWED: 405,
+    Kind.LOST: 409,
     Kind.TOO_LARGE: 413,
     Kind.CLIENT_GONE: 499,  # nobody reads it; it is for the log
     Kind.FAILED: 500,

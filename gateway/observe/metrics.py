@@ -230,6 +230,28 @@ class FleetMetrics(Collector):
         yield bad
 
 
+class StoreMetrics(Collector):
+    """The shared store, and the sequences kept there, at the moment of a scrape."""
+
+    def __init__(self, view: CurrentView) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families; called by the registry."""
+        view = self._view()
+        store = view.store
+        up = _family("store_up", "1 if the shared store answers.", "store")
+        up.add_metric([store.kind], float(store.down_reason() is None))
+        yield up
+        failures = _counter("store_failures", "Failed operations on the shared store.", "store")
+        failures.add_metric([store.kind], store.failures)
+        yield failures
+        sequences = _family("server_open_sequences", "Open sequences on the server.", "server")
+        for server, count in view.sequences.by_server().items():
+            sequences.add_metric([server], count)
+        yield sequences
+
+
 class ConfigMetrics(Collector):
     """Which configuration is in force, and whether the last attempt to replace it failed."""
 
@@ -266,6 +288,7 @@ def make_registry(
     GCCollector(registry=registry)
     registry.register(requests)
     registry.register(FleetMetrics(view))
+    registry.register(StoreMetrics(view))
     registry.register(ConfigMetrics(config))
     return registry
 

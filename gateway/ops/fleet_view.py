@@ -13,12 +13,18 @@ def fleet_view(view: CoreView) -> dict[str, Any]:
     """Return the table server x model x version, and what is under way on each server."""
     snapshot, pool = view.fleet.snapshot, view.pool
     bad = pool.bad_versions()
+    down = view.store.down_reason()
     return {
         "servers": [server_view(row, view) for row in snapshot.servers.values()],
         "models": [
             _model(name, model, pool, bad) for name, model in sorted(snapshot.models.items())
         ],
         "findings": list(view.channels.findings()),
+        "store": {
+            "kind": view.store.kind,
+            "up": down is None,
+            **({} if down is None else {"reason": down}),
+        },
         "breakers": [
             {"of": of, "server": server, "circuit": breaker.circuit.value}
             for of, breakers in pool.breakers().items()
@@ -42,6 +48,7 @@ def server_view(row: ServerRow, view: CoreView) -> dict[str, Any]:
         "in_flight_calls": load.calls,
         "in_flight_rows": load.rows,
         "detached_calls": load.detached,
+        "open_sequences": view.sequences.by_server().get(row.name, 0),
         "channels": list(view.channels.states(row.name)),
         "models": _held(row),
         "not_loaded": sorted(row.unloaded),

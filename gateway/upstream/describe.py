@@ -21,6 +21,7 @@ from routing.types import ModelSpec, TensorSpec
 
 # Extensions of Triton that work through the gateway; a route that is missing is not announced.
 OFFERED_EXTENSIONS = (
+    "sequence",
     "classification",
     "schedule_policy",
     "model_configuration",
@@ -30,13 +31,21 @@ OFFERED_EXTENSIONS = (
 )
 
 
+DEFAULT_SEQUENCE_IDLE_S = 1.0
+"""What Triton takes for `max_sequence_idle_microseconds` when it is unset or 0 (model_config)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
-    """One version on one server: its signature, and the JSON of its metadata and config."""
+    """One version on one server: its signature, and the JSON of its metadata and config.
+
+    `sequence_idle_s` is None for models that are not scheduled by sequence.
+    """
 
     spec: ModelSpec
     metadata: Mapping[str, Any]
     config: bytes
+    sequence_idle_s: float | None = None
 
 
 async def describe(upstream: Upstream, key: ModelVersion, *, timeout_s: float) -> Description:
@@ -62,6 +71,7 @@ async def describe(upstream: Upstream, key: ModelVersion, *, timeout_s: float) -
         spec=model_spec(key, config.config),
         metadata=to_json_object(metadata),
         config=orjson.dumps(to_json_object(config.config)),
+        sequence_idle_s=sequence_idle_s(config.config),
     )
 
 
@@ -77,6 +87,14 @@ def model_spec(key: ModelVersion, config: model_config_pb2.ModelConfig) -> Model
         sequence=config.HasField("sequence_batching"),
         scheduling=config.WhichOneof("scheduling_choice") or "",
     )
+
+
+def sequence_idle_s(config: model_config_pb2.ModelConfig) -> float | None:
+    """Return how long a silent sequence is kept, None for models not scheduled by sequence."""
+    if not config.HasField("sequence_batching"):
+        return None
+    idle_us = config.sequence_batching.max_sequence_idle_microseconds
+    return idle_us / 1e6 if idle_us else DEFAULT_SEQUENCE_IDLE_S
 
 
 def _tensor(tensor: model_config_pb2.ModelInput | model_config_pb2.ModelOutput) -> TensorSpec:
@@ -130,6 +148,11 @@ class ModelBook:
         """Return the configuration as `server` describes it."""
         page = self._pages.get((server, key))
         return page.config if page else None
+
+    def sequence_idle_s(self, server: str, key: ModelVersion) -> float | None:
+        """Return how long `server` keeps a silent sequence of this version."""
+        page = self._pages.get((server, key))
+        return page.sequence_idle_s if page else None
 
     def extensions(self) -> Sequence[str]:
         """Return what every server announces and the gateway offers."""

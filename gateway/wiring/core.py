@@ -16,6 +16,7 @@ from gateway.edge.receive import BodyLimits, Inbound
 from gateway.lifecycle import Readiness
 from gateway.observe.logs import Logger, LogStream, RequestLog
 from gateway.ports import CoreView, Observer
+from gateway.sequences import Sequences
 from gateway.upstream.describe import ModelBook
 from gateway.upstream.prober import Assignment
 from gateway.upstream.transport import Upstream
@@ -26,6 +27,7 @@ from gateway.wiring.logs import logger_for, request_log
 from gateway.wiring.requests import aliases_of, metadata_routes, pipeline_of
 from gateway.wiring.restart import in_force
 from gateway.wiring.servers import Link, link_of, scraper_of, target_of, upstream_of
+from gateway.wiring.sharing import Shared, sequences_of
 from routing.fleet import FleetTable
 
 
@@ -37,6 +39,7 @@ class Surroundings:
     log: LogStream
     readiness: Readiness
     observer: Observer
+    shared: Shared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +88,8 @@ def build_core(written: Config, around: Surroundings, *, before: Core | None = N
     config = in_force(written, before.config) if before else written
     links = links_of(config, around.environ)
     ops_key = _ops_key(written, around.environ, before)
-    logger = logger_for(config, _secrets(ops_key, links), around.log)
+    secrets = [*_secrets(ops_key, links), *around.shared.secrets]
+    logger = logger_for(config, secrets, around.log)
     targets = {server.name: target_of(server, around.environ) for server in config.servers}
     same = same_links(before, links)
     upstreams = _upstreams(links, before.upstreams if before else {}, same)
@@ -100,12 +104,21 @@ def build_core(written: Config, around: Surroundings, *, before: Core | None = N
         log=logger.warning,
         clock=CLOCK,
     )
-    view = CoreView(watcher, pool, watcher, aliases_of(config), scraper_of(config))
+    sequences = sequences_of(config, watcher, pool, book, around.shared)
+    view = CoreView(
+        fleet=watcher,
+        pool=pool,
+        channels=watcher,
+        aliases=aliases_of(config),
+        pages=scraper_of(config),
+        sequences=sequences,
+        store=around.shared.keeper,
+    )
     return Core(
         written=written,
         config=config,
         digest=digest(written),
-        api=_api(config, around, view, upstreams, book),
+        api=_api(config, around, view, upstreams, book=book, sequences=sequences),
         table=table,
         watcher=watcher,
         links=links,
@@ -132,14 +145,16 @@ def _api(
     around: Surroundings,
     view: CoreView,
     upstreams: Mapping[str, Upstream],
+    *,
     book: ModelBook,
+    sequences: Sequences,
 ) -> Api:
     fleet, aliases = view.fleet, view.aliases
     routes = metadata_routes(
         config, fleet, aliases, upstreams, descriptions=book, readiness=around.readiness
     )
     return Api(
-        pipeline=pipeline_of(config, fleet, aliases, view.pool, upstreams),
+        pipeline=pipeline_of(config, fleet, aliases, view.pool, upstreams, sequences=sequences),
         handlers=routes.handlers(),
         observer=around.observer,
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),

@@ -13,6 +13,7 @@ from gateway.hedging import HedgePolicy
 from gateway.lifecycle import Readiness
 from gateway.pipeline import Deadlines, Pipeline, Retries
 from gateway.ports import Descriptions, Fleet
+from gateway.sequences import Sequences
 from gateway.upstream.control import StatisticsReader
 from gateway.upstream.transport import GrpcTransport, Upstream
 from gateway.wiring.clock import CLOCK
@@ -51,7 +52,13 @@ def metadata_routes(
 
 
 def pipeline_of(
-    config: Config, fleet: Fleet, aliases: Aliases, pool: Pool, upstreams: Mapping[str, Upstream]
+    config: Config,
+    fleet: Fleet,
+    aliases: Aliases,
+    pool: Pool,
+    upstreams: Mapping[str, Upstream],
+    *,
+    sequences: Sequences,
 ) -> Pipeline:
     """Build the pipeline of inference requests."""
     return Pipeline(
@@ -73,6 +80,7 @@ def pipeline_of(
             },
         ),
         retries=_retries(config),
+        sequences=sequences,
         max_unpacked_bytes=config.api.max_unpacked_bytes,
         clock=CLOCK,
     )

@@ -1,7 +1,8 @@
 """What a reload cannot change: it stays as it was, and is told as waiting for a restart.
 
-Sockets are bound once, and operators' decisions are kept where they were read. A listener that was
-safe must not become unsafe half-way: as its address stays, so do its key and its kind of TLS.
+Sockets are bound once; operators' decisions, and what gateways share, are kept where they were. A
+listener that was safe must not become unsafe half-way: as its address stays, so do its key and its
+kind of TLS.
 """
 
 from config.listeners import Api, ListenerTls, Ops
@@ -15,6 +16,10 @@ def in_force(written: Config, running: Config) -> Config:
             "api": _api(written.api, running.api),
             "ops": _ops(written.ops, running.ops),
             "steering": running.steering,
+            "redis": running.redis,
+            "sequences": written.sequences.model_copy(
+                update={"max_open": running.sequences.max_open}
+            ),
         }
     )
 

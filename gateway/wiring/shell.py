@@ -23,6 +23,7 @@ from gateway.wiring.core import Core, Surroundings, build_core
 from gateway.wiring.cores import Cores
 from gateway.wiring.listeners import http_limits, listener_tls
 from gateway.wiring.reloader import Reloader
+from gateway.wiring.sharing import shared_of
 from gateway.wiring.source import ConfigSource
 
 
@@ -58,7 +59,8 @@ def build(
     request_metrics = RequestMetrics()
     explainer = Explainer(cores.view, CLOCK)
     batch = Batch((request_metrics, cores, explainer))
-    around = Surroundings(environ, log, readiness, observer=batch)
+    shared = shared_of(config, environ, told_up=cores.info, told_down=cores.warning)
+    around = Surroundings(environ, log, readiness, observer=batch, shared=shared)
     cores.current = build_core(config, around)
     api_tls, ops_tls = listener_tls(config.api.tls), listener_tls(config.ops.tls)
     api = Listener(
@@ -86,6 +88,7 @@ def build(
         api=api,
         ops=ops,
         watcher=cores,
+        store=shared.keeper,
         reloader=reloader,
         readiness=readiness,
         busy=cores.busy,

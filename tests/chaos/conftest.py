@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.fleet import MODELS, NAMES, RealFleet
-from tests.conftest import FAST_LOAD
+from tests.chaos.fleet import MODELS, NAMES, SAMPLES, RealFleet
+from tests.conftest import FAST_LOAD, SAMPLE_MODELS
 from tests.real import repository
 
 # A server that is told to stop gives its models so long, in all, to end. Stubs take seconds each.
@@ -25,8 +25,8 @@ def chaos_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFlee
         name: LocalTriton(
             models,
             server_id=name,
-            load=MODELS,
-            extra_args=(FAST_LOAD, EXIT_TIMEOUT),
+            load=(*MODELS, *SAMPLES),
+            extra_args=(f"--model-repository={SAMPLE_MODELS}", FAST_LOAD, EXIT_TIMEOUT),
             log_file=models.parent / f"{name}.log",
         )
         for name in NAMES

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NAMES = ("a", "b", "c")
 MODELS = ("whoami", "sleep")
+SAMPLES = ("accumulator",)
+VERSIONS = {name: set(repository.MODELS[name].versions) for name in MODELS}
 
 
 class RealFleet:
@@ -62,8 +64,8 @@ class RealFleet:
                 server.restart()
         for name, server in self.servers.items():
             server.wait_ready()
-            for model in MODELS:
-                if self._versions(name, model) != set(repository.MODELS[model].versions):
+            for model in (*MODELS, *SAMPLES):
+                if self._versions(name, model) != VERSIONS.get(model, {1}):
                     self._load(name, model, ())
 
     def _versions(self, name: str, model: str) -> set[int]:

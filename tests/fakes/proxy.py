@@ -1,4 +1,4 @@
-"""A TCP proxy that can freeze, cut and refuse connections, to stand before any server.
+"""A TCP proxy that can freeze, delay, cut and refuse connections, to stand before any server.
 
 Everything is done to the client's side: a cut connection is reset (RST), a frozen proxy accepts and
 passes nothing on, a stopped one refuses while its port stays reserved.
@@ -7,6 +7,7 @@ passes nothing on, a stopped one refuses while its port stays reserved.
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 
 HOST = "127.0.0.1"
@@ -18,9 +19,13 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
 class TcpProxy:
     """Forwards `port` to a target; `accepted` counts the connections made so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
+        """Speak TLS with clients; the target never does."""
         self.port = 0
         self.accepted = 0
+        self.delay_s = 0.0
+        """How long every piece is held back before it is passed on, both ways."""
         self._target_port = 0
         self._listener: asyncio.Server | None = None
         self._placeholder: socket.socket | None = None
@@ -38,7 +43,7 @@ class TcpProxy:
         self._target_port = target_port
         self._flowing.set()
         self._leave_port()
-        self._listener = await asyncio.start_server(self._accept, HOST, self.port)
+        self._listener = await asyncio.start_server(self._accept, HOST, self.port, ssl=self.tls)
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -128,6 +133,8 @@ class TcpProxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
                 await self._flowing.wait()
                 writer.write(data)
                 await writer.drain()

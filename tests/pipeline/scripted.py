@@ -8,14 +8,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from gateway.codec.infer_request import InferDecoder
 from gateway.codec.types import InferCall, InferReply, OutputTensor
-from gateway.exchange import Exchange
+from gateway.exchange import ANONYMOUS, Exchange
 from gateway.faults import Blame, Fault, Kind, Origin, Replay
 from gateway.hedging import HedgePolicy
 from gateway.pipeline import AnsweredInfer, Deadlines, Pipeline, ReceivedInfer, Retries
+from gateway.ports import SharedStore
+from gateway.sequences import Sequences, SequenceSettings
+from gateway.stores.memory import MemoryStore
 from routing.aliases import Alias, Aliases
 from routing.balancing.least_request import LeastRequest
 from routing.budget import RetryBudget
@@ -23,6 +27,7 @@ from routing.fleet import FleetSnapshot, FleetTable, ModelVersion, VersionRoute
 from routing.health.breaker import Breaker
 from routing.pool import Lease, Pool, PoolSettings
 from routing.retry import RetryPolicy
+from routing.sequences import OpenSequences
 from routing.types import ModelSpec, Server, TensorSpec
 
 SPEC = ModelSpec(
@@ -33,6 +38,9 @@ SPEC = ModelSpec(
 )
 BODY = b'{"inputs":[{"name":"IN","datatype":"INT32","shape":[2],"data":[1,2]}]}'
 SEQUENCE_BODY = BODY[:-1] + b',"parameters":{"sequence_id":7}}'
+START_BODY = BODY[:-1] + b',"parameters":{"sequence_id":7,"sequence_start":true}}'
+
+IDLE_S = 5.0
 
 NOT_READY = Fault(
     Kind.NOT_READY, "version 1 is not at ready state", origin=Origin.UPSTREAM, replay=Replay.SAFE
@@ -73,9 +81,14 @@ class Clock:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
+        self._texts = count(1)
 
     def __call__(self) -> float:
         return self.now_s
+
+    def text(self) -> str:
+        """Return a text that is later than all before it."""
+        return f"{next(self._texts):04}"
 
 
 @dataclass(frozen=True)
@@ -101,7 +114,14 @@ class ScriptedCall:
     """One call on one server. `abandoned` tells whether the pipeline let go of it."""
 
     def __init__(
-        self, server: str, call: InferCall, step: Step, *, clock: Clock, runs_on: bool
+        self,
+        server: str,
+        call: InferCall,
+        step: Step,
+        *,
+        clock: Clock,
+        runs_on: bool,
+        answer: Callable[[InferCall], InferReply] = echo,
     ) -> None:
         self.server = server
         self.ended = False
@@ -111,6 +131,7 @@ class ScriptedCall:
         self._step = step
         self._clock = clock
         self._runs_on = runs_on
+        self._answer = answer
         self._on_end: Callable[[], None] | None = None
         self._finished = asyncio.Event()
         self._outcome: Fault | None = None
@@ -122,7 +143,7 @@ class ScriptedCall:
             self.ended = True
             if self._outcome is not None:
                 raise self._outcome
-            return echo(self._call)
+            return self._answer(self._call)
         if self._step.after_s >= timeout_s and not self._step.late:
             self._clock.now_s += timeout_s
             raise TimeoutError
@@ -130,7 +151,7 @@ class ScriptedCall:
         self.ended = True
         if self._step.fault is not None:
             raise self._step.fault
-        return echo(self._call)
+        return self._answer(self._call)
 
     def abandon(self, on_end: Callable[[], None]) -> bool:
         self.abandoned = True
@@ -161,6 +182,7 @@ class ScriptedTransport:
         self.calls: list[ScriptedCall] = []
         self.infer_calls: list[InferCall] = []
         self.started = asyncio.Event()
+        self.answer: Callable[[InferCall], InferReply] = echo
         self.uncancellable: set[str] = set()
         """Servers where calls run on although cancelling is safe elsewhere."""
         self._clock = clock
@@ -176,7 +198,9 @@ class ScriptedTransport:
         self.sent.append((server, timeout_s))
         self.infer_calls.append(call)
         runs_on = not self.cancels(server)
-        started = ScriptedCall(server, call, step, clock=self._clock, runs_on=runs_on)
+        started = ScriptedCall(
+            server, call, step, clock=self._clock, runs_on=runs_on, answer=self.answer
+        )
         self.calls.append(started)
         self.started.set()
         return started
@@ -206,6 +230,13 @@ class ScriptedFleet:
         self.table.suspect(server, key, reason, now_s=self._clock())
 
 
+class IdleTimes:
+    """Descriptions that state an idle time of 5 s for every version but 9."""
+
+    def sequence_idle_s(self, server: str, key: ModelVersion) -> float | None:
+        return None if key.version == 9 else IDLE_S
+
+
 class World:
     """The pipeline between a script and a clock."""
 
@@ -222,8 +253,12 @@ class World:
         max_s: float = 600.0,
         aliases: Sequence[Alias] = (),
         random: Callable[[], float] = lambda: 0.0,  # of equally loaded servers the first one
+        clock: Clock | None = None,
+        store: SharedStore | None = None,
+        max_open: int = 1000,
     ) -> None:
-        self.clock = Clock()
+        self.clock = clock or Clock()
+        self.tenant = ANONYMOUS
         self.transport = ScriptedTransport(self.clock, runs_on=runs_on)
         known = [Server(name) for name in servers]
         table = FleetTable(known, quorum=0.5, recently_ready_s=300.0)
@@ -239,6 +274,17 @@ class World:
             table.observe_ready(name, [key], asked_s=0.0, now_s=self.clock())
             table.learn_spec(name, spec, now_s=self.clock())
             table.server_up(name, server_id=name, triton_version="2.51.0", now_s=self.clock())
+        self.store = store or MemoryStore(self.clock, max_entries=1000)
+        self.sequences = Sequences(
+            fleet=self.fleet,
+            pool=self.pool,
+            store=self.store,
+            opened=OpenSequences(),
+            descriptions=IdleTimes(),
+            settings=SequenceSettings(margin_s=30.0, idle_s=60.0, max_open=max_open),
+            begun=self.clock.text,
+            clock=self.clock,
+        )
         self.pipeline = Pipeline(
             aliases=Aliases({alias.name: alias for alias in aliases}, random),
             fleet=self.fleet,
@@ -252,6 +298,7 @@ class World:
                 not_idempotent=not_idempotent,
                 hedges=hedges,
             ),
+            sequences=self.sequences,
             max_unpacked_bytes=10_000,
             clock=self.clock,
         )
@@ -265,6 +312,7 @@ class World:
             clock=self.clock,
             started_s=self.clock(),
             timeout_s=timeout_s,
+            tenant=self.tenant,
         )
         return self.exchange
 

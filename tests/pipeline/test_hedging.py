@@ -17,6 +17,7 @@ from tests.pipeline.scripted import (
     NOT_READY,
     SEQUENCE_BODY,
     SPEC,
+    START_BODY,
     UNREACHABLE,
     ScriptedCall,
     Step,
@@ -189,7 +190,7 @@ async def test_what_may_have_run_twice_is_not_sent_a_third_time(world: World) ->
         ({"hedges": {}}, BODY),
         ({"hedges": {"other": HedgePolicy(0.0, RetryBudget(ratio=1.0, min_per_s=9.0))}}, BODY),
         ({"hedges": hedging(max_share=0.02)}, BODY),  # the budget has to be earned first
-        ({"spec": replace(SPEC, sequence=True)}, BODY),
+        ({"spec": replace(SPEC, sequence=True)}, START_BODY),
         ({}, SEQUENCE_BODY),
     ],
     ids=["unsafe", "off", "another model", "budget", "sequence model", "sequence"],
@@ -198,7 +199,9 @@ async def test_only_one_server_is_asked(settings: dict[str, object], body: bytes
     world = hedged_world(**settings)
     world.will(HANGS)
     asking = Asking(world, body)
-    (first,) = await asking.calls("a")
+    while not world.transport.calls:
+        await asyncio.sleep(0)
+    (first,) = world.transport.calls
     first.finish()
     await asking.task
     assert world.idle

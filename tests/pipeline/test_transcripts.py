@@ -16,7 +16,6 @@ from tests.pipeline.scripted import (
     FAILED,
     NOT_READY,
     QUEUE_FULL,
-    SEQUENCE_BODY,
     SPEC,
     UNREACHABLE,
     Step,
@@ -208,32 +207,6 @@ async def test_a_refusal_of_the_gateway_itself_is_not_held_against_the_server(
     world.will(Step(fault=own))
     assert await world.fault() is own
     assert world.fleet.reports == []
-
-
-# --- sequences
-
-
-@pytest.mark.parametrize("fault", [NOT_READY, UNREACHABLE, QUEUE_FULL, BROKEN])
-async def test_a_sequence_is_never_sent_again(world: World, fault: Fault) -> None:
-    world.will(Step(fault=fault))
-    assert await world.fault(SEQUENCE_BODY) is fault
-    assert world.servers_asked == ["a"]
-    assert world.idle
-
-
-async def test_the_requests_of_a_sequence_meet_on_one_server_whatever_its_load() -> None:
-    world = World(("c", "b"))
-    world.busy("b", "b", "b")
-    for _ in range(3):
-        await world.ask(SEQUENCE_BODY)
-    assert world.servers_asked == ["b", "b", "b"]
-
-
-async def test_a_model_with_state_is_pinned_without_an_id_too() -> None:
-    world = World(("c", "b"), spec=replace(SPEC, sequence=True))
-    world.busy("b")
-    await world.ask()
-    assert world.servers_asked == ["b"]
 
 
 # --- deadlines

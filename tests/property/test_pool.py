@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from routing.balancing.least_request import LeastRequest
-from routing.errors import NoReadyEndpoint
+from routing.errors import NoReadyEndpoint, PinnedServerGone
 from routing.pool import Lease
 from routing.steering import Block, Steering
 from routing.types import Blame, Server
@@ -52,6 +52,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.now_s = 1000.0
         self.held: list[Held] = []
         self.by_hand: set[str] = set()
+        self.blocked: set[str] = set()
 
     def full(self) -> set[str]:
         open_ones = [h for h in self.held if h.detached and not h.released]
@@ -80,20 +81,31 @@ class PoolMachine(RuleBasedStateMachine):
                 assert lease.server in usable
                 self.held.append(Held(lease, rows))
 
-    @rule()
-    def pick_pinned(self) -> None:
-        if set(SERVERS) <= self.by_hand:
-            with pytest.raises(NoReadyEndpoint):
-                self.pool.pick_pinned(ROUTE, now_s=self.now_s)
+    @rule(key=st.text(), held=st.dictionaries(st.sampled_from(SERVERS), st.integers(0, 9)))
+    def begin_sequence(self, key: str, held: dict[str, int]) -> None:
+        usable = set(SERVERS) - self.by_hand - self.full()
+        try:
+            server = self.pool.place_sequence(ROUTE, key, held, now_s=self.now_s)
+        except NoReadyEndpoint:
+            assert not usable
         else:
-            lease = self.pool.pick_pinned(ROUTE, now_s=self.now_s)
-            assert lease.server not in self.by_hand
+            assert server in usable
+
+    @rule(server=st.sampled_from(SERVERS))
+    def pick_pinned(self, server: str) -> None:
+        if server in self.blocked:
+            with pytest.raises(PinnedServerGone):
+                self.pool.pick_pinned(ROUTE, server, now_s=self.now_s)
+        else:
+            lease = self.pool.pick_pinned(ROUTE, server, now_s=self.now_s)
+            assert lease.server == server
             self.held.append(Held(lease, 1))
 
     @rule(servers=st.sets(st.sampled_from(SERVERS)), blocks=BLOCKS)
     def steer(self, servers: set[str], blocks: set[Block]) -> None:
         self.pool.steer(Steering(frozenset(servers), frozenset(blocks)))
-        self.by_hand = servers | {str(block.server) for block in blocks}
+        self.blocked = {str(block.server) for block in blocks}
+        self.by_hand = servers | self.blocked
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), blame=st.sampled_from(Blame), took_s=st.floats(0, 5))

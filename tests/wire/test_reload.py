@@ -1,10 +1,11 @@
 """A changed configuration comes into force as a whole or not at all, and no request notices."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
-from tests.clients import Connection, infer
+from tests.clients import Connection, infer, tensor
 from tests.fakes.triton import FakeTriton
 from tests.reloading import Reloading, config_of, put, reloading
 from tests.serving import fake_triton, serving_config, until
@@ -43,6 +44,26 @@ async def test_an_added_server_starts_slowly(
     await one.reload(config_of({"a": fake, "b": other}, balancing={"slow_start_s": 1000}))
     await asyncio.gather(*(one.gateway.infer() for _ in range(60)))
     assert other.infer_finished < 20
+
+
+async def test_sequences_go_on_but_for_those_of_a_removed_server(
+    fake: FakeTriton, other: FakeTriton, tmp_path: Path
+) -> None:
+    async def step(own_id: int, *, start: bool = False) -> tuple[int, str]:
+        parameters = {"sequence_id": own_id, "sequence_start": start}
+        body = json.dumps(json.loads(tensor(1.5)) | {"parameters": parameters}).encode()
+        before = fake.infer_finished
+        status = (await running.gateway.ask(infer(body=body))).status
+        return status, "a" if fake.infer_finished > before else "b"
+
+    async with reloading(tmp_path, {"a": fake, "b": other}) as running:
+        where = {own_id: await step(own_id, start=True) for own_id in range(1, 9)}
+        assert set(where.values()) == {(200, "a"), (200, "b")}
+        await running.reload(config_of({"a": fake, "b": other}, retries={"max_attempts": 1}))
+        assert {own_id: await step(own_id) for own_id in where} == where
+        await running.reload(config_of({"b": other}, retries={"max_attempts": 1}))
+        for own_id, (_, server) in where.items():
+            assert (await step(own_id))[0] == (409 if server == "a" else 200)
 
 
 async def test_a_request_on_a_removed_server_ends_there_normally(

@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 import yaml
 
-from tests.clients import ask, infer, request
+from tests.clients import ask, infer, request, tensor
 from tests.fakes.triton import FakeTriton
 from tests.gateways import GatewayProcess, configuration
 from tests.operators import Done, operate
@@ -124,6 +124,16 @@ async def test_draining_waits_until_nothing_is_left(
     assert (first, second, last) == ("a: cordoned", "a: 2 calls in flight", "a: drained")
     assert [reply.status for reply in await asking] == [200] * 4
     assert pair.gateway.pool.loads["a"].calls == 0
+
+
+async def test_draining_waits_for_open_sequences(pair: Pair) -> None:
+    for own_id in range(1, 9):
+        body = json.loads(tensor(1.5)) | {"parameters": {"sequence_id": own_id}}
+        assert (await pair.gateway.ask(infer(body=json.dumps(body).encode()))).status == 200
+    left = (await pair.gateway.fleet())["open_sequences"]
+    assert 0 < left < 8
+    done = await pair.run("servers", "drain", "a", "--timeout", "0")
+    assert f"a: 0 calls in flight, {left} open sequences after 0 s; it stays cordoned" in done.err
 
 
 async def test_a_drain_that_takes_too_long_fails_and_stays_cordoned(pair: Pair) -> None:

@@ -33,6 +33,7 @@ def test_these_are_all_the_examples():
         "models.yaml",
         "rented.yaml",
         "routing.yaml",
+        "shared.yaml",
         "tls.yaml",
     ]
 
@@ -47,6 +48,13 @@ def test_the_rented_servers_share_one_key_from_the_environment(examples):
     assert len(missing_secrets(config, {})) == 2
     assert missing_secrets(config, {"TRITON_KEY": "x"}) == []
     assert config.servers[2].tls is not None
+
+
+def test_the_shared_redis_has_its_password_from_the_environment(examples):
+    config = load(examples / "shared.yaml")
+    assert config.redis is not None
+    assert config.redis.namespace == "fleet-a"
+    assert len(missing_secrets(config, {})) == 1
 
 
 def test_the_folder_is_joined(examples):

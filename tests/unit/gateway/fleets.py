@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.ports import CoreView, MetricsPage
+from gateway.stores.memory import MemoryStore
 from routing.aliases import Aliases
 from routing.balancing.least_request import LeastRequest
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelRules, ModelVersion
@@ -34,6 +35,8 @@ class TableFleet:
             settings=PoolSettings(max_detached_calls=2, **settings),
             new_balancer=lambda _: LeastRequest(),
         )
+        self.sequences: dict[str, int] = {}
+        self.store = MemoryStore(self.clock, max_entries=1)
         self.has(*ready)
 
     @property
@@ -41,7 +44,15 @@ class TableFleet:
         return self.table.snapshot
 
     def view(self) -> CoreView:
-        return CoreView(fleet=self, pool=self.pool, channels=self, aliases=self.aliases, pages=self)
+        return CoreView(
+            fleet=self,
+            pool=self.pool,
+            channels=self,
+            aliases=self.aliases,
+            pages=self,
+            sequences=self,
+            store=self.store,
+        )
 
     async def pages(self) -> list[MetricsPage]:
         return []
@@ -86,6 +97,9 @@ class TableFleet:
 
     def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
         raise AssertionError
+
+    def by_server(self) -> Mapping[str, int]:
+        return self.sequences
 
     def states(self, server: str) -> Iterable[Mapping[str, Any]]:
         return [{"state": "ready", "in_flight": 0}, {"state": "idle", "in_flight": 0}]

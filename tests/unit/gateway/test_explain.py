@@ -13,6 +13,7 @@ from gateway.faults import Fault, Kind, Origin
 from gateway.names import UnknownName
 from routing.aliases import Alias, Aliases, Arm, StickTo
 from routing.fleet import ModelRow, ModelRules, ModelVersion
+from routing.sequences import Pin
 from routing.steering import Block, Steering
 from routing.types import Blame, Server, State
 from tests.unit.gateway.fleets import TableFleet
@@ -35,6 +36,7 @@ def asked(
     request_id: str = "r",
     route: str = "infer",
     fault: Fault | None = None,
+    pin: Pin | None = None,
 ) -> Exchange:
     """A settled request that was sent to each of these servers in turn."""
     exchange = Exchange(request_id, "caller", route, fleet.clock, fleet.now_s)
@@ -43,7 +45,7 @@ def asked(
         exchange.chose(lease)
         lease.release()
     exchange.model, exchange.version, exchange.status = "m", "1", 200
-    exchange.fault = fault
+    exchange.fault, exchange.pin = fault, pin
     fleet.now_s += 2.0
     exchange.end()
     return exchange
@@ -92,7 +94,7 @@ def test_candidates_have_share_work_and_latency() -> None:
         },
     ]
     assert (view["version"], view["chosen_by"]) == (1, "the default version")
-    assert (view["refused"], view["version_is_bad"], view["pinned_to"]) == (None, False, None)
+    assert (view["refused"], view["version_is_bad"]) == (None, False)
 
 
 def test_a_slow_start_is_told_and_in_the_share() -> None:
@@ -190,16 +192,6 @@ def test_when_no_version_is_ready_the_highest_is_explained() -> None:
         "the highest known one, since none is ready",
     )
     assert view["refused"]["outcome"] == "not_ready"
-
-
-def test_a_model_with_state_names_its_server() -> None:
-    fleet = TableFleet([])
-    fleet.has(*READY, sequence=True)
-    assert explained(fleet)["pinned_to"] == "a"
-    fleet.pool.steer(Steering(frozenset({"a"})))
-    assert explained(fleet)["pinned_to"] == "b"
-    fleet.pool.steer(Steering(frozenset({"a", "b"})))
-    assert explained(fleet)["pinned_to"] is None
 
 
 def test_asking_about_what_is_not_ready_changes_no_choice() -> None:
@@ -304,10 +296,11 @@ def test_an_ejected_server_used_for_want_of_others_is_called_so() -> None:
     assert whys(fleet, "a") == ["it was ejected, but so were all others"]
 
 
-def test_the_server_of_a_model_with_state_is_the_first_by_name() -> None:
-    fleet = TableFleet([])
-    fleet.has(*READY, sequence=True)
-    assert whys(fleet, "a")[0].startswith("the model keeps state")
+def test_the_server_of_a_sequence_is_where_it_began() -> None:
+    fleet = TableFleet(READY)
+    exchange = asked(fleet, "b", pin=Pin("m", 1, "b", "1"))
+    (attempt,) = past(fleet, exchange)["attempts"]
+    assert attempt["why"] == "its sequence began there: the server has its state"
 
 
 def test_a_failure_is_told_with_its_detail() -> None:

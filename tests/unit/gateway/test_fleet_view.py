@@ -1,6 +1,7 @@
 """The fleet as operators see it: every server, model and version, and why it is not in use."""
 
 from gateway.ops.fleet_view import fleet_view
+from gateway.stores.memory import MemoryStore
 from routing.fleet import ModelRow, ModelRules, ModelVersion
 from routing.steering import Block, Steering
 from routing.types import Server, State
@@ -27,6 +28,7 @@ def test_a_server_that_is_up() -> None:
         "in_flight_calls": 1,
         "in_flight_rows": 1,
         "detached_calls": 1,
+        "open_sequences": 0,
         "channels": [{"state": "ready", "in_flight": 0}, {"state": "idle", "in_flight": 0}],
         "models": [
             {"name": "m", "version": 1, "state": "READY"},
@@ -107,3 +109,22 @@ def test_open_breakers_and_bad_versions_are_listed() -> None:
 def test_what_is_wrong_with_servers_is_passed_on() -> None:
     fleet = TableFleet(READY)
     assert fleet_view(fleet.view())["findings"] == fleet.findings()
+
+
+def test_open_sequences_are_counted_on_their_server() -> None:
+    fleet = TableFleet(READY)
+    fleet.sequences["b"] = 3
+    rows = fleet_view(fleet.view())["servers"]
+    assert [row["open_sequences"] for row in rows] == [0, 3, 0]
+
+
+def test_the_store_says_why_it_is_down() -> None:
+    class Down(MemoryStore):
+        def down_reason(self) -> str | None:
+            return "no answer"
+
+    fleet = TableFleet(READY)
+    assert fleet_view(fleet.view())["store"] == {"kind": "memory", "up": True}
+    fleet.store = Down(fleet.clock, max_entries=1)
+    shown = fleet_view(fleet.view())["store"]
+    assert shown == {"kind": "memory", "up": False, "reason": "no answer"}

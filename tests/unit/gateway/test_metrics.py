@@ -12,6 +12,7 @@ from gateway.exchange import STAGES, Exchange
 from gateway.faults import Fault, Kind, Origin
 from gateway.observe.metrics import RequestMetrics, make_registry
 from gateway.ports import ConfigState, CoreView, CurrentView
+from gateway.stores.memory import MemoryStore
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelVersion
 from routing.pool import Pool
 from routing.types import Server, State
@@ -130,11 +131,15 @@ class Fleet:
 
     def view(self, pool: Pool) -> CurrentView:
         rest = {name: mock.Mock() for name in ("channels", "aliases", "pages")}
-        return lambda: CoreView(fleet=self, pool=pool, **rest)
+        store = MemoryStore(lambda: 0.0, max_entries=1)
+        return lambda: CoreView(fleet=self, pool=pool, sequences=self, store=store, **rest)
 
     @property
     def snapshot(self) -> FleetSnapshot:
         return self.table.snapshot
+
+    def by_server(self) -> Mapping[str, int]:
+        return {"b": 7}
 
     def unreachable(self, server: str, reason: str) -> None:
         raise AssertionError
@@ -189,3 +194,10 @@ def test_two_gateways_in_one_process_count_apart(pool: Pool) -> None:
     counting.observe(answered())
     assert len(samples(one, "requests_total")) == 1
     assert samples(other, "requests_total") == {}
+
+
+def test_the_store_and_the_open_sequences_are_read_too(pool: Pool) -> None:
+    registry = make_registry(RequestMetrics(), Fleet().view(pool), config_state)
+    assert samples(registry, "store_up") == {("memory",): 1}
+    assert samples(registry, "store_failures_total") == {("memory",): 0}
+    assert samples(registry, "server_open_sequences") == {("b",): 7}

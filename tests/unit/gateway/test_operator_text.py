@@ -58,6 +58,7 @@ VIEW: dict[str, Any] = {
             },
         },
     ],
+    "store": {"kind": "memory", "up": True},
     "findings": [
         {
             "server": "c",
@@ -221,7 +222,6 @@ MODEL: dict[str, Any] = {
     "chosen_by": "the default version",
     "version_is_bad": False,
     "refused": None,
-    "pinned_to": None,
     "candidates": [
         CANDIDATE,
         {**CANDIDATE, "server": "b", "zone": None, "share": 0.3, "starting_slowly": True},
@@ -284,10 +284,6 @@ def test_a_refusal_has_the_status_that_callers_see() -> None:
         "A request is refused now with 503: no server is ready to take the request",
         "",
     ]
-
-
-def test_the_server_of_a_model_with_state_is_told() -> None:
-    assert "all of them go to a." in model_text({**MODEL, "pinned_to": "a"})
 
 
 def test_the_explanation_of_a_request() -> None:

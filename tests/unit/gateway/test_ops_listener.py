@@ -142,7 +142,7 @@ async def test_the_fleet_view_has_what_is_steered() -> None:
     async with listening() as client:
         await post(client, "/servers/a/cordon", {"X-Actor": "ann@desk"})
         view = json.loads((await get(client, "/fleet"))[1])
-    sections = {"servers", "models", "findings", "breakers", "steering", "config"}
+    sections = {"servers", "models", "findings", "store", "breakers", "steering", "config"}
     assert view.keys() == {"not_ready_reason", *sections}
     (entry,) = view["steering"].pop("audit")
     assert entry == {

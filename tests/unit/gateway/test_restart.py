@@ -38,6 +38,15 @@ def test_addresses_and_the_state_file_wait(tmp_path: Path) -> None:
     assert new.origin is written.origin
 
 
+def test_what_gateways_share_stays_where_it_is(tmp_path: Path) -> None:
+    running = config(tmp_path, redis="url: 'redis://a'")
+    written = config(tmp_path, sequences="max_open: 5, margin_s: 7")
+    assert waiting(written, running) == ["sequences.max_open", "redis"]
+    new = in_force(written, running)
+    assert new.redis == running.redis
+    assert (new.sequences.max_open, new.sequences.margin_s) == (100_000, 7)
+
+
 def test_a_key_may_be_added_and_exchanged_and_is_never_taken_away(tmp_path: Path) -> None:
     none, one, two = (config(tmp_path, ops=key) for key in ("", "key: {env: A}", "key: {env: B}"))
     assert waiting(one, none) == waiting(two, one) == []

@@ -7,7 +7,6 @@ import pytest
 
 from routing.choices import Choices, spill
 from routing.endpoint import Candidate, ModelLoad, ServerLoad
-from routing.errors import NoReadyEndpoint
 from routing.fleet import ModelVersion
 from routing.health.breaker import Breaker, BreakerSettings
 from routing.types import Server
@@ -124,35 +123,50 @@ def test_a_refusal_tells_whether_a_bound_is_the_reason(
     )
 
 
-# --- the first by name
+# --- who has the state of a sequence
 
 
-def test_the_first_is_by_name_whatever_the_load_and_zone() -> None:
-    choices = build([candidate("b", "z"), candidate("a", "y", rows=99)], zone="z")
-    first, probe = choices.first(NOW_S)
-    assert (first.name, probe) == ("a", ())
+def test_a_server_goes_on_with_what_it_has_begun_whatever_speaks_against_it() -> None:
+    out = {"a": "cordoned by an operator", "b": "saturated with detached calls"}
+    choices = build([candidate("a"), candidate("b", "z")], out=out, zone="y")
+    for name in "ab":
+        found = choices.holder(name, NOW_S)
+        assert found is not None
+        assert (found[0].name, found[1]) == (name, ())
 
 
-def test_a_saturated_server_is_not_out_for_what_needs_its_state() -> None:
-    full = {"a": "saturated with detached calls"}
-    first, _ = build([candidate("a"), candidate("b")], out=full).first(NOW_S)
-    assert first.name == "a"
-    assert build([candidate("a")], out=full).first(NOW_S)[0].name == "a"
-
-
-def test_an_ejected_server_has_to_prove_itself_when_its_time_is_over() -> None:
+def test_an_ejected_one_goes_on_too_and_proves_itself_when_its_time_is_over() -> None:
     breaker = opened()
-    choices = build([candidate("a"), candidate("b")], open_ones={"a": (breaker,)})
-    assert choices.first(NOW_S + 4.9)[0].name == "b"
-    first, probe = choices.first(NOW_S + 5.0)
-    assert (first.name, probe) == ("a", (breaker,))
+    choices = build([candidate("b"), candidate("a")], open_ones={"a": (breaker,)})
+    for later_s, probe in ((4.9, ()), (5.0, (breaker,))):
+        found = choices.holder("a", NOW_S + later_s)
+        assert found is not None
+        assert (found[0].name, found[1]) == ("a", probe)
 
 
-def test_without_anyone_there_is_no_first() -> None:
-    with pytest.raises(NoReadyEndpoint, match="no server is ready"):
-        build([candidate("a")], out={"a": "blocked by an operator"}).first(NOW_S)
-    with pytest.raises(NoReadyEndpoint):
-        build([]).first(NOW_S)
+def test_a_server_without_the_version_has_no_state() -> None:
+    choices = build([candidate("a"), candidate("b")], open_ones={"a": (opened(),)})
+    assert choices.holder("c", NOW_S) is None
+
+
+# --- probes
+
+
+def test_an_ejected_server_is_due_for_one_probe_at_a_time() -> None:
+    first, second = opened(5.0), opened(8.0)
+    choices = build(
+        [candidate("a"), candidate("b"), candidate("c")],
+        open_ones={"a": (first,), "b": (second,)},
+    )
+    assert choices.probe_due(NOW_S + 4.9) is None
+    due = choices.probe_due(NOW_S + 5.0)
+    assert due is not None
+    assert (due[0].name, due[1]) == ("a", (first,))
+    first.begin_probe()
+    assert choices.probe_due(NOW_S + 7.9) is None
+    due = choices.probe_due(NOW_S + 8.0)
+    assert due is not None
+    assert due[0].name == "b"
 
 
 # --- zones

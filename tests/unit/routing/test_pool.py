@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from routing.errors import NoReadyEndpoint
+from routing.errors import NoReadyEndpoint, PinnedServerGone
 from routing.fleet import ModelVersion, VersionRoute
 from routing.health.breaker import BreakerSettings, Circuit
 from routing.pool import Lease, Pool
@@ -202,39 +202,70 @@ def test_a_refusal_tells_whether_a_bound_is_the_reason(
     assert ("saturated" in str(caught.value)) is saturated
 
 
-# --- pinned requests
+# --- sequences
 
 
-def test_pinned_requests_meet_on_one_server_whatever_its_load(pool: Pool) -> None:
+def placed(pool: Pool, *, held: dict[str, int] | None = None, now_s: float = NOW_S) -> set[str]:
+    """Where each of many sequences would begin."""
+    return {pool.place_sequence(ABC, f"key {n}", held or {}, now_s=now_s) for n in range(50)}
+
+
+def test_sequences_begin_on_every_server_that_may_be_chosen(pool: Pool) -> None:
+    assert placed(pool) == {"a", "b", "c"}
+    pool.steer(Steering(frozenset({"b"})))
     for _ in range(2):
-        detached(pool, "a")  # nor does its bound turn them away
-    leases = [pool.pick_pinned(route(*r), now_s=NOW_S) for r in (("c", "a", "b"), ("b", "a"))]
-    assert {lease.server for lease in leases} == {"a"}
-    assert pool.pick_pinned(route("c", "b"), now_s=NOW_S, rows=5).server == "b"
-    assert work(pool, "b") == (1, 5, 0)
+        detached(pool, "a")
+    assert placed(pool) == {"c"}
+    assert work(pool, "c") == (0, 0, 0)
 
 
-def test_nothing_ready_for_a_pinned_request_is_refused(pool: Pool) -> None:
-    with pytest.raises(NoReadyEndpoint) as caught:
-        pool.pick_pinned(route(), now_s=NOW_S)
-    assert not caught.value.saturated
+def test_a_sequence_begins_elsewhere_when_its_server_has_more_than_its_part(pool: Pool) -> None:
+    usual = pool.place_sequence(ABC, "key", {}, now_s=NOW_S)
+    held = {name: 30 if name == usual else 4 for name in "abc"}
+    assert pool.place_sequence(ABC, "key", held, now_s=NOW_S) != usual
 
 
-def test_pinned_requests_leave_an_ejected_server_and_bring_it_back(pool: Pool) -> None:
+def test_nothing_ready_for_a_sequence_is_refused(pool: Pool) -> None:
+    with pytest.raises(NoReadyEndpoint):
+        pool.place_sequence(route(), "key", {}, now_s=NOW_S)
+
+
+def test_an_ejected_server_is_tried_with_a_new_sequence_and_comes_back(pool: Pool) -> None:
     """There may be no other requests that would probe it."""
     fail(pool, "a")
-    assert pool.pick_pinned(ABC, now_s=NOW_S).server == "b"
+    assert placed(pool) == {"b", "c"}
     for _ in range(3):
-        lease = pool.pick_pinned(ABC, now_s=NOW_S + 5.0)
-        assert lease.server == "a"
+        server = pool.place_sequence(ABC, "key", {}, now_s=NOW_S + 5.0)
+        assert server == "a"
+        lease = pool.pick_pinned(ABC, server, now_s=NOW_S + 5.0)
+        assert "a" not in placed(pool, now_s=NOW_S + 5.0)  # one at a time
         settled(lease, Blame.NOBODY, NOW_S + 5.0)
     assert pool.breakers() == {}
 
 
-def test_pinned_requests_go_away_again_from_a_server_that_still_fails(pool: Pool) -> None:
-    fail(pool, "a")
-    settled(pool.pick_pinned(ABC, now_s=NOW_S + 5.0), Blame.FATAL, NOW_S + 5.0)
-    assert pool.pick_pinned(ABC, now_s=NOW_S + 5.0).server == "b"
+@pytest.mark.parametrize("name", ["cordoned", "saturated", "ejected"])
+def test_a_running_sequence_goes_on_where_none_may_begin(pool: Pool, name: str) -> None:
+    if name == "cordoned":
+        pool.steer(Steering(frozenset({"a"})))
+    elif name == "ejected":
+        fail(pool, "a")
+    else:
+        for _ in range(2):
+            detached(pool, "a")
+    assert not pool.takes_sequences(ABC, "a", NOW_S)
+    assert pool.takes_sequences(ABC, "b", NOW_S)
+    before = work(pool, "a")
+    assert pool.pick_pinned(ABC, "a", now_s=NOW_S, rows=5).server == "a"
+    assert work(pool, "a") == (before[0] + 1, before[1] + 5, before[2])
+
+
+def test_a_running_sequence_goes_nowhere_else(pool: Pool) -> None:
+    with pytest.raises(PinnedServerGone):
+        pool.pick_pinned(AB, "c", now_s=NOW_S)
+    pool.steer(Steering(blocks=frozenset({Block("m", server="a")})))
+    with pytest.raises(PinnedServerGone):
+        pool.pick_pinned(AB, "a", now_s=NOW_S)
+    assert pool.pick_pinned(AB, "b", now_s=NOW_S).server == "b"
 
 
 # --- what an outcome teaches

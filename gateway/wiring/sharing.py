@@ -1,0 +1,98 @@
+"""What gateways share, and what of it outlasts a reload: the store, and the open sequences."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from config.models import Config
+from config.secrets import secrets_in
+from config.stores import Redis as RedisConfig
+from config.stores import RedisTls, split_redis_url
+from gateway.ports import Descriptions, Fleet, SharedStore
+from gateway.sequences import Sequences, SequenceSettings
+from gateway.stores.memory import MemoryStore
+from gateway.stores.redis import RedisStore
+from gateway.stores.redis_client import RedisTarget, make_client
+from gateway.stores.redis_connection import RedisConnection, RedisLimits
+from gateway.wiring.clock import CLOCK, Environ, begun
+from routing.pool import Pool
+from routing.sequences import OpenSequences
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The store, what keeps it, what this process knows of it, and the secrets it needs."""
+
+    keeper: MemoryStore | RedisConnection
+    store: SharedStore
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    opened: OpenSequences = field(default_factory=OpenSequences)
+
+
+def shared_of(
+    config: Config,
+    environ: Environ,
+    *,
+    told_up: Callable[..., Any],
+    told_down: Callable[..., Any],
+) -> Shared:
+    """Build the store; `told_up` and `told_down` log that it changed. Raises ValueError."""
+    settings = config.redis
+    if settings is None:
+        memory = MemoryStore(CLOCK, max_entries=config.sequences.max_open)
+        return Shared(memory, memory)
+    connection = RedisConnection(
+        make_client(
+            _redis_target(settings, environ),
+            timeout_s=settings.connect_timeout_s,
+            max_connections=settings.max_connections,
+        ),
+        limits=RedisLimits(settings.timeout_s, settings.max_connections),
+        namespace=settings.namespace,
+        clock=CLOCK,
+        told_up=told_up,
+        told_down=told_down,
+    )
+    secrets = tuple(secret.reveal(environ) for _, secret in secrets_in(settings))
+    return Shared(connection, RedisStore(connection), secrets)
+
+
+def sequences_of(
+    config: Config, fleet: Fleet, pool: Pool, descriptions: Descriptions, shared: Shared
+) -> Sequences:
+    """Build what finds the servers of sequences."""
+    settings = config.sequences
+    return Sequences(
+        fleet=fleet,
+        pool=pool,
+        store=shared.store,
+        opened=shared.opened,
+        descriptions=descriptions,
+        settings=SequenceSettings(settings.margin_s, settings.idle_s, settings.max_open),
+        begun=begun,
+        clock=CLOCK,
+    )
+
+
+def _redis_target(redis: RedisConfig, environ: Environ) -> RedisTarget:
+    address = split_redis_url(redis.url)
+    asking = redis.sentinel_password
+    tls = redis.tls or RedisTls()
+    return RedisTarget(
+        kind=address.kind,
+        nodes=address.nodes,
+        tls=address.tls,
+        service=address.service,
+        db=address.db,
+        username=redis.username,
+        password=redis.password.reveal(environ) if redis.password else None,
+        sentinel_password=asking.reveal(environ) if asking else None,
+        ca_file=_name(tls.ca_file),
+        cert_file=_name(tls.cert_file),
+        key_file=_name(tls.key_file),
+    )
+
+
+def _name(path: Path | None) -> str | None:
+    return str(path) if path else None

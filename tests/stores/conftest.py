@@ -1,0 +1,77 @@
+"""The stores under test: in memory, and in a real Redis, each test in a namespace of its own."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from gateway.ports import SharedStore
+from gateway.stores.memory import MemoryStore
+from gateway.stores.redis import RedisStore
+from gateway.stores.redis_client import RedisTarget, make_client
+from gateway.stores.redis_connection import RedisConnection, RedisLimits
+from tests.redis_server import HOST, RedisServer
+
+PATIENT_S = 5.0
+"""For tests that are not about time: the machine may be busy."""
+
+
+class Log(list[str]):
+    """What a connection logs: the events."""
+
+    def __call__(self, event: str, **_: Any) -> None:
+        self.append(event)
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    *ports: int,
+    kind: Any = "single",
+    timeout_s: float = PATIENT_S,
+    connect_timeout_s: float = PATIENT_S,
+    max_connections: int = 8,
+    namespace: str | None = None,
+    log: Log | None = None,
+    **target: Any,
+) -> AsyncIterator[RedisConnection]:
+    """Give a connection, not started, in a namespace of its own."""
+    told = Log() if log is None else log
+    nodes: Sequence[tuple[str, int]] = [(HOST, port) for port in ports]
+    connection = RedisConnection(
+        make_client(
+            RedisTarget(kind, nodes, **target),
+            timeout_s=connect_timeout_s,
+            max_connections=max_connections,
+        ),
+        limits=RedisLimits(timeout_s, max_connections),
+        namespace=namespace or uuid.uuid4().hex,
+        clock=time.monotonic,
+        told_up=told,
+        told_down=told,
+    )
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[SharedStore]:
+    """Give each kind of store."""
+    if request.param == "memory":
+        yield MemoryStore(time.monotonic, max_entries=1000)
+        return
+    server: RedisServer = request.getfixturevalue("redis_server")
+    async with connected(server.port) as connection:
+        yield RedisStore(connection)
+
+
+async def until_gone(store: SharedStore, key: str) -> None:
+    """Wait until nothing is at a key."""
+    async with asyncio.timeout(PATIENT_S):
+        while await store.claim(key, "mine", ttl_s=0.001) != "mine":
+            await asyncio.sleep(0.01)
