@@ -135,9 +135,11 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow none."""
 
 
-def connect(url: str, key_file: Path | None, *, timeout_s: float = _TIMEOUT_S) -> OpsClient:
+def connect(url: str, key_file: Path | None, *, timeout_s: float | None = None) -> OpsClient:
     """Return the client, or refuse the address or the key."""
-    return OpsClient(_checked(url), key=_key(key_file), actor=_actor(), timeout_s=timeout_s)
+    return OpsClient(
+        _checked(url), key=_key(key_file), actor=_actor(), timeout_s=timeout_s or _TIMEOUT_S
+    )
 
 
 def ask_or_fail(client: OpsClient, *path: str, **query: object) -> Any:

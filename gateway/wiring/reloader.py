@@ -8,7 +8,8 @@ SIGHUP, and by its own look at the files; one reload at a time.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from config.compare import differences
@@ -23,6 +24,8 @@ from gateway.wiring.plan import Plan, changes_nothing, plan_of
 from gateway.wiring.source import ConfigSource
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 BY_FILES = "change of the files"
 
@@ -101,8 +104,10 @@ class Reloader:
             try:
                 plan = await self._take_up()
             except ConfigRefused as refused:
-                self._note_refusal(by, refused.problems)
-                return refused
+                return self._noted(by, refused)
+            except Exception as error:
+                _log.exception("the configuration could not be taken up")
+                return self._noted(by, ConfigRefused([f"internal error of the gateway: {error!r}"]))
         self._loaded_at, self._loaded_s = now_text(), WALL_CLOCK()
         self._last_error = None
         told = {name: found for name, found in plan.items() if name not in ("from", "to")}
@@ -144,9 +149,11 @@ class Reloader:
             if settings.watch and await asyncio.to_thread(self._source.has_changed):
                 await self._reload(BY_FILES)
 
-    def _note_refusal(self, by: str, problems: Sequence[str]) -> None:
-        self._last_error = {"at": now_text(), "by": by, "problems": list(problems)}
-        self._cores.warning("configuration refused", by=by, problems=list(problems))
+    def _noted(self, by: str, refused: ConfigRefused) -> ConfigRefused:
+        problems = list(refused.problems)
+        self._last_error = {"at": now_text(), "by": by, "problems": problems}
+        self._cores.warning("configuration refused", by=by, problems=problems)
+        return refused
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         task = spawn(work, name="reload of the configuration")

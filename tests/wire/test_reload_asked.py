@@ -105,6 +105,24 @@ async def test_a_certificate_that_vanishes_while_it_is_read_is_refused(
     assert (await one.reload()).status == 200
 
 
+async def test_a_fault_of_the_gateway_itself_changes_nothing_and_ends_no_watch(
+    fake: FakeTriton, other: FakeTriton, tmp_path: Path
+) -> None:
+    watch = {"reload": {"interval_s": 0.02}}
+    path = tmp_path / "gateway.yaml"
+    put(path, config_of({"a": fake}, **watch))
+    async with serving_config(path) as gateway:
+        with mock.patch("gateway.wiring.reloader.build_core", side_effect=KeyError("oh")):
+            put(path, config_of({"b": other}, **watch))
+            await until(lambda: bool(gateway.events("configuration refused")))
+        (event,) = gateway.events("configuration refused")
+        assert event["problems"] == ["internal error of the gateway: KeyError('oh')"]
+        assert len(gateway.tracebacks) == 1
+        assert (await gateway.infer()).status == 200
+        put(path, config_of({"a": fake, "b": other}, **watch))
+        await until(lambda: "b" in gateway.pool.loads)
+
+
 async def test_a_fleet_that_serves_is_not_given_up_for_one_that_does_not(
     one: Reloading, fake: FakeTriton, other: FakeTriton
 ) -> None:
