@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from config.alias_checks import check_aliases
+from config.discovery_checks import check_sources
 from config.fields import parse_ip, same_address, same_host
-from config.known import absent, known, ordered, servers
+from config.known import absent, known, ordered, servers, sources
 from config.listeners import Api, Ops
 from config.model_checks import check_models
 from config.stores import split_redis_url
@@ -21,10 +22,12 @@ from config.tree import Loc, Node, Problem
 
 def check(root: Node, folder: Path) -> Iterator[Problem]:
     """Yield every broken rule. Relative file names count from `folder`."""
+    yield from check_sources(root, folder)
     yield from _unique(root, "name", str)
     yield from _unique(root, "grpc", same_address)
     for server in servers(root):
         yield from _own_ports(server)
+    for server in _with_tls(root):
         yield from _cert_and_key(server)
     yield from _cert_and_key(root, "redis")
     yield from _redis(root)
@@ -37,6 +40,27 @@ def check(root: Node, folder: Path) -> Iterator[Problem]:
     yield from check_aliases(root)
     yield from _exposed_ops(root)
     yield from _listeners_apart(root)
+
+
+def some_servers(root: Node) -> Iterator[Problem]:
+    """Yield a problem when nothing says which servers there are."""
+    nodes, unwritten = root.find(("discovery",))
+    if not unwritten and nodes[-1].value != []:
+        return
+    if known(root, "servers") == []:
+        yield root.find(("servers",))[0][-1].problem(
+            "the list is empty - write at least one server, or use `discovery`"
+        )
+    elif absent(root, "servers") and not root.bad:
+        yield root.problem(
+            "missing - add it: the Triton servers, or `discovery` to find some", ("servers",)
+        )
+
+
+def _with_tls(root: Node) -> list[Node]:
+    """Return whatever may hold the TLS section of a server."""
+    found = [source.child("servers") for source in sources(root)]
+    return [*servers(root), *(node for node in found if node is not None)]
 
 
 def _unique(root: Node, key: str, same: Callable[[str], Any]) -> Iterator[Problem]:
@@ -100,7 +124,7 @@ def _redis(root: Node) -> Iterator[Problem]:
 
 
 def _files(root: Node, folder: Path) -> Iterator[Problem]:
-    owners: list[tuple[Node, Loc]] = [(server, ("tls",)) for server in servers(root)]
+    owners: list[tuple[Node, Loc]] = [(server, ("tls",)) for server in _with_tls(root)]
     sections = ("api", "ops", "redis")
     for node, loc in [*owners, *((root, (section, "tls")) for section in sections)]:
         nodes, rest = node.find(loc)

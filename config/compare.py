@@ -19,9 +19,9 @@ _DIGEST_LENGTH = 12
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value that changed, None where it is not set. A server is told by its name.
+    """One value that changed, None where it is not set. Servers and sources are told by name.
 
-    A server that was added or removed is one difference, its whole section the value.
+    One that was added or removed is one difference, its whole section the value.
     """
 
     loc: Loc
@@ -58,7 +58,8 @@ def differences(before: Config, after: Config) -> list[Difference]:
 
 def _plain(config: Config) -> dict[str, Any]:
     plain = config.model_dump(mode="json", exclude_none=True)
-    plain["servers"] = {server["name"]: server for server in plain["servers"]}
+    for section in ("servers", "discovery"):
+        plain[section] = {named["name"]: named for named in plain[section]}
     return plain
 
 

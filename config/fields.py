@@ -159,6 +159,7 @@ ServerName = Annotated[
     WithJsonSchema({"type": "string", "pattern": _SERVER_NAME, "maxLength": 63}),
 ]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
+Port = Annotated[int, Field(ge=1, le=MAX_PORT)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 """The name of an HTTP header (RFC 9110, token)."""

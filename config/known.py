@@ -8,6 +8,7 @@ it. Knows no rule but that one number is at most another. Called by `config.chec
 from collections.abc import Iterator
 from typing import Any
 
+from config.discovery import DnsNames
 from config.fields import Section
 from config.listeners import Api
 from config.policies import Breaker, Deadlines
@@ -18,6 +19,7 @@ _DEFAULTS: dict[str, Section] = {
     "api": Api(),
     "breaker": Breaker(),
     "deadlines": Deadlines(),
+    "dns": DnsNames(names=("localhost",)),
     "upstream": Upstream(),
 }
 
@@ -42,9 +44,20 @@ def servers(root: Node) -> list[Node]:
     return value if isinstance(value, list) else []
 
 
+def sources(root: Node) -> list[Node]:
+    """Return the sources of servers, none when they are not known."""
+    value = known(root, "discovery")
+    return value if isinstance(value, list) else []
+
+
 def of_servers(root: Node, key: str) -> list[Any] | None:
-    """Return what every server says at `key` (None: nothing), or None when one is not known."""
+    """Return what every server says at `key` (None: nothing), or None when one is not known.
+
+    Those that will be discovered are not.
+    """
     listed = servers(root)
+    if not absent(root, "discovery"):
+        return None
     values = [known(server, key) for server in listed]
     if all(
         value is not None or absent(server, key)

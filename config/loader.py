@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from config.checks import check
+from config.checks import check, some_servers
 from config.fields import Source
 from config.files import files_of
 from config.merge import merge
@@ -20,7 +20,7 @@ from config.secrets import secrets_in
 from config.tree import ConfigError, Loc, Node, Origin, Problem
 from config.yaml_lines import MAX_FILE_BYTES, Refused, parse
 
-__all__ = ["ConfigError", "Problem", "load", "load_text", "missing_secrets"]
+__all__ = ["ConfigError", "Problem", "judge", "load", "load_text", "missing_secrets"]
 
 
 def load(path: Path) -> Config:
@@ -42,7 +42,7 @@ def load(path: Path) -> Config:
 def load_text(text: str, name: str) -> Config:
     """Read a configuration from text; `name` stands for its file in problems."""
     root, problems = _parse(text.encode("utf-8", "surrogatepass"), name)
-    return _judge([root] if root else [], problems, Path(name).parent)
+    return judge([root] if root else [], problems, Path(name).parent)
 
 
 def missing_secrets(config: Config, environ: Mapping[str, str]) -> list[Problem]:
@@ -70,7 +70,7 @@ def _build(files: list[Path], folder: Path) -> Config:
         root, found = _read(file)
         roots += [root] if root else []
         problems += found
-    return _judge(roots, problems, folder, whole=len(roots) == len(files))
+    return judge(roots, problems, folder, whole=len(roots) == len(files))
 
 
 def _read(file: Path) -> tuple[Node | None, list[Problem]]:
@@ -89,10 +89,13 @@ def _parse(data: bytes, file: str) -> tuple[Node | None, list[Problem]]:
         return None, [refused.problem]
 
 
-def _judge(
+def judge(
     roots: list[Node], problems: list[Problem], folder: Path, *, whole: bool = True
 ) -> Config:
-    """Build the configuration; `whole` is False when a file of it could not be read."""
+    """Build a configuration from the trees of its files and the problems found in them.
+
+    `whole` is False when one of the files could not be read. Raises ConfigError.
+    """
     if not roots:
         raise ConfigError(problems)
     root, conflicts = merge(roots)
@@ -101,7 +104,7 @@ def _judge(
     config, wrong = _validate(root, folder)
     problems = [*problems, *conflicts, *wrong]
     if whole:
-        problems += check(root, folder)
+        problems += [*some_servers(root), *check(root, folder)]
     if config is None or problems:
         raise ConfigError(problems)
     return config

@@ -7,9 +7,10 @@ Built by `config.loader`, read by wiring and the command line only.
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, PrivateAttr, Strict
+from pydantic import ConfigDict, Field, PrivateAttr, Strict
 
 from config.aliases import Alias
+from config.discovery import Discovery
 from config.fields import ModelName, Section, Source
 from config.listeners import Api, Ops
 from config.policies import (
@@ -29,28 +30,24 @@ from config.servers import Server, Upstream
 from config.stores import Redis, Sequences
 from config.tree import Origin
 
-
-def _at_least_one(servers: tuple[Server, ...]) -> tuple[Server, ...]:
-    # Pydantic's own minimum also complains when there are servers and none of them is valid.
-    if not servers:
-        raise ValueError("the list is empty - write at least one server")
-    return servers
-
-
-# YAML has lists, the configuration tuples: that step alone is lax, the servers are strict again.
-Servers = Annotated[
-    tuple[Server, ...],
-    Strict(False),
-    AfterValidator(_at_least_one),
-    Field(json_schema_extra={"minItems": 1}),
-]
+# YAML has lists, the configuration tuples: that step alone is lax, the items are strict again.
+Servers = Annotated[tuple[Server, ...], Strict(False)]
+Sources = Annotated[tuple[Discovery, ...], Strict(False)]
 
 
 class Config(Section):
-    """Everything an operator may write. Only `servers` must be written."""
+    """Everything an operator may write. Only `servers` or `discovery` must be written."""
 
-    servers: Servers
-    """The Triton servers, at least one."""
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["servers"]}, {"required": ["discovery"]}]}
+    )
+
+    servers: Servers = ()
+    """The Triton servers that are always there. At least one, unless `discovery` finds them."""
+    discovery: Sources = ()
+    """Sources of servers that come and go while the gateway runs, each with exactly one of `dns`,
+    `file` and `kubernetes`. A server that a source no longer names gets no new requests, and is
+    forgotten when those it has are answered. None by default."""
     upstream: Upstream = Field(default_factory=Upstream)
     """How connections to the servers are kept; the same for all of them."""
     api: Api = Field(default_factory=Api)

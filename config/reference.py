@@ -42,8 +42,8 @@ Everything below has a default that is right for most. Files to start from are i
 ## How files are read
 
 - One YAML file, or a folder whose `*.yaml` and `*.yml` files are joined in name order: mappings key
-  by key, `servers` one after the other. The same key in two files is refused, as are two servers
-  of one name.
+  by key, `servers` and `discovery` one after the other. The same key in two files is refused, as
+  are two servers of one name.
 - Text, numbers and `true`/`false` are told apart as in YAML 1.2 and never converted: write
   `zone: "7"`, not `zone: 7`. Whole numbers may stand where a number is due.
 - An unknown key, a key written twice or a key with nothing behind it is refused. To get a default,
@@ -132,6 +132,8 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
+    if isinstance(value, Section):
+        return "as below"
     return "unset" if value is None else f"`{json.dumps(value)}`"
 
 

@@ -89,8 +89,8 @@ class ServerTls(Section):
     server is reached by an IP address or through a forwarded port."""
 
 
-class Server(Section):
-    """One Triton Inference Server."""
+class ServerAddress(Section):
+    """What a server is called and where it is."""
 
     name: ServerName
     """What logs, metrics and the fleet view call this server; unique, at most 63 characters."""
@@ -103,6 +103,11 @@ class Server(Section):
     metrics: Address | None = None
     """`host:port` of Triton's metrics port (8002 by default). Looked at by `check --live` and by
     the diagnosis only: the servers' own metrics are not collected yet."""
+
+
+class ServerTraits(Section):
+    """What may be said about a server wherever it is."""
+
     capacity: Capacity = 1.0
     """Relative share of the work, without unit: a server of 2.0 is meant to get twice what one of
     1.0 gets. 1.0 makes all servers equal."""
@@ -136,6 +141,10 @@ class Server(Section):
     is reserved. Unset, it is in no group."""
     channels: Channels | None = None
     """Connections kept to this server, 1 to 64. Unset, `upstream.channels` counts."""
+
+
+class Server(ServerTraits, ServerAddress):
+    """One Triton Inference Server."""
 
 
 class Upstream(Section):

@@ -91,15 +91,16 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def parse(data: bytes, file: str) -> tuple[Node, list[Problem]]:
+def parse(data: bytes, file: str, *, may_be_list: bool = False) -> tuple[Node, list[Problem]]:
     """Read one file's bytes into a tree whose root is a mapping, and the problems found in it.
 
-    What a problem concerns is still in the tree, marked bad. Raises Refused when there is no tree.
+    With `may_be_list` the root may be a list, too. What a problem concerns is still in the tree,
+    marked bad. Raises Refused when there is no tree.
     """
     root = _compose(_decode(data, file), file)
     if root is None:
         raise Refused(Problem(file, 1, "", "the file is empty - write at least `servers:`"))
-    if not _is(root, "map"):
+    if not (_is(root, "map") or (may_be_list and _is(root, "seq"))):
         raise Refused(
             Problem(file, _line(root), "", "not a mapping - begin with a key such as `servers:`")
         )

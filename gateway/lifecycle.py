@@ -97,6 +97,19 @@ class Store(Protocol):
         """Close connections."""
 
 
+class Discovery(Protocol):
+    """What looks for servers that come and go."""
+
+    def start(self) -> None:
+        """Begin to look."""
+
+    async def first_answers(self) -> None:
+        """Wait until everybody who knows servers was asked once."""
+
+    async def stop(self) -> None:
+        """Look no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShutdownTimes:
     """How long stopping may take, in seconds."""
@@ -119,6 +132,7 @@ class Gateway:
     watcher: Watcher
     reloader: Background
     store: Store
+    discovery: Discovery
     readiness: Readiness
     busy: Callable[[], int]
     times: Callable[[], ShutdownTimes]
@@ -131,6 +145,7 @@ class Gateway:
         await self.ops.start()
         await self.store.start()
         self.watcher.start()
+        self.discovery.start()
         await self.api.start()
         first = spawn(self._become_ready(), name="first probe of the fleet")
         self.reloader.start()
@@ -140,6 +155,7 @@ class Gateway:
         return await self._stop()
 
     async def _become_ready(self) -> None:
+        await self.discovery.first_answers()
         await self.watcher.first_pass()
         self.readiness.phase = Phase.READY
         self.readiness.ready.set()
@@ -153,6 +169,7 @@ class Gateway:
         self.api.stop_accepting()
         left = await self._finish(times.grace_s)
         await self.api.close(timeout_s=_CHECK_INTERVAL_S)
+        await self.discovery.stop()
         await self.watcher.stop()
         await self.store.close()
         await self.ops.stop()

@@ -116,6 +116,35 @@ class Channels(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """How a source of servers does.
+
+    `problem` says why it fails, `answered_s` when it last answered completely, in Unix seconds.
+    `kept` are those of its servers that it does not name any more.
+    """
+
+    name: str
+    up: bool
+    problem: str | None
+    answered_s: float | None
+    servers: int
+    kept: Sequence[str]
+
+
+class Membership(Protocol):
+    """Where the servers of the fleet come from."""
+
+    def source_of(self, server: str) -> str | None:
+        """Return the source of a server, None for one that has left it."""
+
+    def sources(self) -> Sequence[SourceStatus]:
+        """Return how the sources do that are asked."""
+
+    def findings(self) -> Sequence[Mapping[str, str]]:
+        """Return what is wrong with them, and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsPage:
     """What came of scraping one server: its page, or the `problem`; and how long it took."""
 

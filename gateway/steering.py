@@ -53,9 +53,10 @@ class SteeringDesk:
         self._pool.steer(steering)
         if steering != Steering():
             self._log("steering restored", **_in_force(steering))
-        # They stay: a server taken out of the configuration for a day comes back as it was.
+        # They stay: a server taken out of the configuration for a day comes back as it was, and
+        # those that are discovered are not there yet.
         if absent := sorted(_servers_of(steering) - self._pool.loads.keys()):
-            self._log("steering names servers that are not configured", servers=absent)
+            self._log("steering names servers that are not there", servers=absent)
 
     async def cordon(self, server: str, *, by: str) -> dict[str, Any]:
         """Send nothing new to the server. Requests on it end as usual."""

@@ -97,6 +97,11 @@ class Choices:
         )
         return replace(self, epoch=-1, all_candidates=candidates)
 
+    def without(self, server: str) -> "Choices":
+        """Return what is to be remembered of these choices when a server is gone."""
+        left = tuple(c for c in self.all_candidates if c.name != server)
+        return replace(self, all_candidates=left)
+
     def everyone(self) -> tuple[Candidate, ...]:
         """Return all that may be chosen, whatever their zone."""
         return self.candidates + self.remote

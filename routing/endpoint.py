@@ -57,8 +57,7 @@ class ModelLoad:
 
     def take_capacity(self, model: str) -> None:
         """Take the capacity from the server's configuration (again)."""
-        server = self.load.server
-        self.capacity = server.model_capacity.get(model, server.capacity)
+        self.capacity = self.load.server.capacity_for(model)
 
     def work(self, now_s: float) -> float:
         """Return rows in flight plus phantom rows for recent failures."""

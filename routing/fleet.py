@@ -39,7 +39,7 @@ class ServerRow:
     """One server as last seen. `reason` explains why it is not up.
 
     `models` is what it has loaded or tried to load, `unloaded` the names that are only in its
-    repository.
+    repository. One that is `leaving` gets nothing new and is removed when its calls have ended.
     """
 
     name: str
@@ -49,6 +49,7 @@ class ServerRow:
     triton_version: str
     models: Mapping[ModelVersion, ModelRow]
     unloaded: frozenset[str] = frozenset()
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ class _Observed:
     """Everything known of one server; changed in place by `FleetTable`."""
 
     server: Server
+    leaving: bool = False
     up: bool = False
     reason: str = "not probed yet"
     server_id: str = ""
@@ -211,6 +213,28 @@ class FleetTable:
         self._defaults |= before._defaults
         known = set(self._last_ready_s).union(*(each.keys() for each in self._observed.values()))
         self._refresh(self._observed, known, now_s)
+
+    def add(self, server: Server, *, now_s: float) -> None:
+        """Take a server in; nothing is known of it, so nothing is routed to it yet."""
+        self._observed[server.name] = _Observed(server)
+        self._refresh((server.name,), (), now_s)
+
+    def update(self, server: Server, *, now_s: float) -> None:
+        """Take over what is configured differently now. A server that was leaving stays."""
+        seen = self._observed[server.name]
+        seen.server, seen.leaving = server, False
+        self._refresh((server.name,), seen.keys(), now_s)
+
+    def leave(self, name: str, *, now_s: float) -> None:
+        """Route nothing to a server any more: it is to be removed once its calls have ended."""
+        seen = self._observed[name]
+        seen.leaving = True
+        self._refresh((name,), seen.keys(), now_s)
+
+    def remove(self, name: str, *, now_s: float) -> None:
+        """Forget a server. Of what it held only when it was last ready is remembered."""
+        seen = self._observed.pop(name)
+        self._refresh((), seen.keys(), now_s)
 
     def server_up(self, name: str, *, server_id: str, triton_version: str, now_s: float) -> None:
         """Note that the server answered, and who it says it is."""
@@ -312,8 +336,9 @@ class FleetTable:
                 models[model] = ModelRoute(versions, self._default(model, versions))
             else:
                 models.pop(model, None)
+        servers = {n: row for n, row in self.snapshot.servers.items() if n in self._observed}
         self.snapshot = FleetSnapshot(
-            servers={**self.snapshot.servers, **{n: self._server_row(n) for n in names}},
+            servers={**servers, **{name: self._server_row(name) for name in names}},
             models=models,
             recently_ready_s=self._recently_ready_s,
         )
@@ -335,6 +360,7 @@ class FleetTable:
             triton_version=seen.triton_version,
             models=seen.rows(),
             unloaded=seen.unloaded,
+            leaving=seen.leaving,
         )
 
     def _route(self, key: ModelVersion) -> VersionRoute:
@@ -343,7 +369,7 @@ class FleetTable:
         holders = []
         for name, seen in self._observed.items():
             if seen.serves(key):
-                reason = _not_used(seen.server, key.model, rules)
+                reason = _not_used(seen, key.model, rules)
                 if reason is None:
                     holders.append(name)
                 else:
@@ -379,7 +405,10 @@ class FleetTable:
         return chosen
 
 
-def _not_used(server: Server, model: str, rules: ModelRules) -> str | None:
+def _not_used(seen: _Observed, model: str, rules: ModelRules) -> str | None:
+    server = seen.server
+    if seen.leaving:
+        return "it is leaving the fleet"
     if server.serve != ("*",) and not any(fnmatchcase(model, p) for p in server.serve):
         return "the server's `serve` does not name this model"
     if rules.pool is not None and rules.pool != server.pool:

@@ -137,6 +137,32 @@ class Pool:
         self._epoch = 0
         self._successor: Pool | None = None
 
+    def add(self, server: Server) -> None:
+        """Take a server in, with no work on it and no history."""
+        self.loads[server.name] = ServerLoad(server)
+
+    def update(self, server: Server) -> None:
+        """Take over what is configured differently now; the server's work and history stay."""
+        self.loads[server.name].server = server
+        for (name, model), load in self._models.items():
+            if name == server.name:
+                load.take_capacity(model)
+        self._changed()
+
+    def remove(self, name: str) -> None:
+        """Forget a server. Leases on it still end, and no longer count for anything.
+
+        The fleet must not route to it any more.
+        """
+        del self.loads[name]
+        self._saturated.discard(name)
+        self._lost_s.pop(name, None)
+        for group in (self.transport, *self._groups.values()):
+            group.forget(name)
+        self._models = {at: load for at, load in self._models.items() if at[0] != name}
+        self._choices = {key: had.without(name) for key, had in self._choices.items()}
+        self._changed()
+
     def pick(
         self,
         route: VersionRoute,
@@ -218,7 +244,7 @@ class Pool:
         server, model = lease.server, lease.candidate.model
         group, holders = self._group(lease.choices.key), lease.choices.holders
         changed = False
-        if blame is Blame.UNTOLD:
+        if blame is Blame.UNTOLD or self.loads.get(server) is not model.load:
             return
         if blame is Blame.NOBODY:
             model.load.last_reply_s = now_s
@@ -260,6 +286,8 @@ class Pool:
 
     def detached_changed(self, load: ServerLoad) -> None:
         """Note a change in a server's number of detached calls; called by its leases."""
+        if self.loads.get(load.name) is not load:  # it was removed
+            return
         saturated = load.detached >= self._settings.max_detached_calls
         if saturated != (load.name in self._saturated):
             self._saturated ^= {load.name}

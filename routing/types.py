@@ -51,6 +51,10 @@ class Server:
     serve: tuple[str, ...] = ("*",)
     model_capacity: Mapping[str, float] = field(default_factory=dict)
 
+    def capacity_for(self, model: str) -> float:
+        """Return its share of the work of one model."""
+        return self.model_capacity.get(model, self.capacity)
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:

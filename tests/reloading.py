@@ -61,8 +61,15 @@ async def reloading(
     folder: Path, servers: Mapping[str, FakeTriton | str], **sections: Any
 ) -> AsyncIterator[Reloading]:
     """Run a gateway on a file in `folder` until the block ends."""
+    async with reloading_config(folder, config_of(servers, **sections)) as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def reloading_config(folder: Path, config: Mapping[str, Any]) -> AsyncIterator[Reloading]:
+    """Run a gateway on a file with this configuration until the block ends."""
     path = folder / "gateway.yaml"
-    put(path, config_of(servers, **sections))
+    put(path, config)
     async with serving_config(path) as gateway:
         yield Reloading(gateway, path)
         assert gateway.tracebacks == []

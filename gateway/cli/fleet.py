@@ -113,10 +113,11 @@ def _servers(rows: Sequence[View]) -> Iterator[str]:
 
 
 def _server(row: View) -> tuple[object, ...]:
-    states = ("" if row["up"] else "down", "cordoned" if row["cordoned"] else "")
+    told = {"down": not row["up"], "cordoned": row["cordoned"], "leaving": row["leaving"]}
+    states = [state for state, holds in told.items() if holds]
     channels = Counter(_CHANNEL.get(each["state"], each["state"]) for each in row["channels"])
     return (
-        ", ".join(filter(None, states)) or "up",
+        ", ".join(states) or "up",
         row["triton_version"] or "-",
         row["in_flight_calls"],
         row["detached_calls"],

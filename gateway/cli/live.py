@@ -5,12 +5,14 @@ Decides how many run at once, and tells on standard error who is slow.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import typer
 
 from config.models import Config
+from gateway.cli.sources import discover
 from gateway.tasks import spawn, stop
 from gateway.upstream.diagnose import diagnose
 from gateway.upstream.findings import Diagnosis, Finding, Severity, Target
@@ -24,19 +26,27 @@ _PATIENCE_S = 1.0
 _SHOWN = 3
 
 
-def targets_of(config: Config, environ: Mapping[str, str]) -> dict[str, Target]:
-    """Return what to probe, by server name; the secrets must be there."""
-    return {server.name: target_of(server, environ) for server in config.servers}
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What was looked at, what was found at each server, and what concerns several of them."""
+
+    targets: Mapping[str, Target]
+    diagnoses: Mapping[str, Diagnosis]
+    fleet: Sequence[Finding]
 
 
-def examine(targets: Mapping[str, Target]) -> tuple[dict[str, Diagnosis], list[Finding]]:
-    """Probe all servers, and return the diagnoses and what concerns several servers."""
+def examine(config: Config, environ: Mapping[str, str]) -> Examined:
+    """Ask every source of servers once, and probe all servers; the secrets must be there."""
 
-    async def both() -> tuple[dict[str, Diagnosis], list[Finding]]:
-        found = await at_once(targets, lambda name: diagnose(targets[name], clock=CLOCK))
-        return found, await survey(targets, found, clock=CLOCK)
+    async def whole() -> Examined:
+        targets = {server.name: target_of(server, environ) for server in config.servers}
+        found, wrong = await discover(config.discovery, environ, taken=targets)
+        targets |= found
+        diagnoses = await at_once(targets, lambda name: diagnose(targets[name], clock=CLOCK))
+        between = await survey(targets, diagnoses, clock=CLOCK)
+        return Examined(targets, diagnoses, [*wrong, *between])
 
-    return run(both)
+    return run(whole)
 
 
 def run(work: Callable[[], Awaitable[T]]) -> T:

@@ -95,6 +95,7 @@ async def _run(
         api=_address(api),
         ops=_address(ops),
         servers=len(config.servers),
+        sources=len(config.discovery),
         hash=shell.cores.current.digest,
     )
     _spare_the_collector()

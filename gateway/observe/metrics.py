@@ -19,7 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gateway.exchange import STAGES, Exchange
-from gateway.ports import ConfigState, CurrentView
+from gateway.ports import ConfigState, CurrentView, Membership
 from routing.pool import Pool
 from routing.types import State
 
@@ -57,9 +57,11 @@ class RequestMetrics(Collector):
 
     The numbers are kept in plain attributes and turned into families when somebody scrapes: a
     request costs a tenth of what it costs to count in prometheus_client's own objects.
+    Servers that `is_known` denies have left, and their numbers with them: labels do not pile up.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_known: Callable[[str], bool] | None = None) -> None:
+        self._is_known = is_known
         self._requests: dict[tuple[str, str, str, str], int] = {}
         self._durations: dict[str, _Histogram] = {}
         self._own_time = _Histogram(_OWN_TIME_BUCKETS_S)
@@ -99,6 +101,7 @@ class RequestMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families; called by the registry."""
+        self._forget_servers()
         requests = _counter(
             "requests",
             "Requests answered, by route, resolved model and version, and outcome.",
@@ -131,6 +134,12 @@ class RequestMetrics(Collector):
             "direction",
             {"in": self._bytes_in, "out": self._bytes_out},
         )
+
+    def _forget_servers(self) -> None:
+        if self._is_known is not None:
+            for counts in (self._attempts, self._detached):
+                for server in [name for name in counts if not self._is_known(name)]:
+                    del counts[server]
 
     def _times(self) -> Iterator[Metric]:
         durations = HistogramMetricFamily(
@@ -278,8 +287,36 @@ class ConfigMetrics(Collector):
         yield info
 
 
+class DiscoveryMetrics(Collector):
+    """How the sources of servers do at the moment of a scrape."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families; called by the registry."""
+        up = _family("discovery_up", "1 if the source's last answer was good.", "source")
+        answered = _family(
+            "discovery_last_success_timestamp_seconds",
+            "Unix time of the source's last good answer.",
+            "source",
+        )
+        servers = _family("discovery_servers", "Servers in use that come from it.", "source")
+        for source in self._membership.sources():
+            up.add_metric([source.name], float(source.up))
+            servers.add_metric([source.name], source.servers)
+            if source.answered_s is not None:
+                answered.add_metric([source.name], source.answered_s)
+        yield up
+        yield answered
+        yield servers
+
+
 def make_registry(
-    requests: RequestMetrics, view: CurrentView, config: Callable[[], ConfigState]
+    requests: RequestMetrics,
+    view: CurrentView,
+    config: Callable[[], ConfigState],
+    membership: Membership,
 ) -> CollectorRegistry:
     """Return a registry of its own: the process's metrics, the requests' and the fleet's."""
     registry = CollectorRegistry()
@@ -290,6 +327,7 @@ def make_registry(
     registry.register(FleetMetrics(view))
     registry.register(StoreMetrics(view))
     registry.register(ConfigMetrics(config))
+    registry.register(DiscoveryMetrics(membership))
     return registry
 
 

@@ -1,25 +1,27 @@
 """The fleet as JSON, with the reason of everything that is not ready."""
 
 from collections.abc import Collection
+from datetime import UTC, datetime
 from typing import Any
 
-from gateway.ports import CoreView
+from gateway.ports import CoreView, Membership, SourceStatus
 from routing.fleet import ModelRoute, ModelVersion, ServerRow, VersionRoute
 from routing.pool import Pool
 from routing.types import State
 
 
-def fleet_view(view: CoreView) -> dict[str, Any]:
+def fleet_view(view: CoreView, membership: Membership) -> dict[str, Any]:
     """Return the table server x model x version, and what is under way on each server."""
     snapshot, pool = view.fleet.snapshot, view.pool
     bad = pool.bad_versions()
     down = view.store.down_reason()
     return {
-        "servers": [server_view(row, view) for row in snapshot.servers.values()],
+        "servers": [server_view(row, view, membership) for row in snapshot.servers.values()],
+        "sources": [_source(source) for source in membership.sources()],
         "models": [
             _model(name, model, pool, bad) for name, model in sorted(snapshot.models.items())
         ],
-        "findings": list(view.channels.findings()),
+        "findings": [*membership.findings(), *view.channels.findings()],
         "store": {
             "kind": view.store.kind,
             "up": down is None,
@@ -33,13 +35,15 @@ def fleet_view(view: CoreView) -> dict[str, Any]:
     }
 
 
-def server_view(row: ServerRow, view: CoreView) -> dict[str, Any]:
+def server_view(row: ServerRow, view: CoreView, membership: Membership) -> dict[str, Any]:
     """Return one server: what it is, what it has, and what this gateway has under way there."""
     load = view.pool.loads[row.name]
     return {
         "name": row.name,
         "up": row.up,
         **({} if row.up else {"reason": row.reason}),
+        "source": membership.source_of(row.name),
+        "leaving": row.leaving,
         "cordoned": row.name in view.pool.steering.cordoned,
         "server_id": row.server_id,
         "triton_version": row.triton_version,
@@ -53,6 +57,23 @@ def server_view(row: ServerRow, view: CoreView) -> dict[str, Any]:
         "models": _held(row),
         "not_loaded": sorted(row.unloaded),
     }
+
+
+def _source(source: SourceStatus) -> dict[str, Any]:
+    return {
+        "name": source.name,
+        "up": source.up,
+        **({"problem": source.problem} if source.problem else {}),
+        "last_success": _iso(source.answered_s),
+        "servers": source.servers,
+        "kept": list(source.kept),
+    }
+
+
+def _iso(unix_s: float | None) -> str | None:
+    if unix_s is None:
+        return None
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="seconds")
 
 
 def _held(row: ServerRow) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from gateway.explain import Explainer
 from gateway.names import UnknownName
 from gateway.ops.exposition import TEXT_FORMAT, fleet_page
 from gateway.ops.fleet_view import fleet_view, server_view
-from gateway.ports import ConfigDesk, ConfigRefused, CurrentView
+from gateway.ports import ConfigDesk, ConfigRefused, CurrentView, Membership
 from gateway.steering import MAX_VERSION, SteeringDesk
 from routing.steering import Block
 
@@ -40,6 +40,7 @@ class OpsListener:
         *,
         registry: CollectorRegistry,
         view: CurrentView,
+        membership: Membership,
         desk: SteeringDesk,
         config: ConfigDesk,
         explainer: Explainer,
@@ -50,6 +51,7 @@ class OpsListener:
         self._socket = sock
         self._registry = registry
         self._view = view
+        self._membership = membership
         self._desk = desk
         self._config = config
         self._explainer = explainer
@@ -123,7 +125,7 @@ class OpsListener:
         return _json(
             {
                 "not_ready_reason": self._not_ready_reason(),
-                **fleet_view(self._view()),
+                **fleet_view(self._view(), self._membership),
                 "steering": self._desk.view(),
                 "config": self._config.view(),
             }
@@ -135,7 +137,7 @@ class OpsListener:
         servers = view.fleet.snapshot.servers
         if name not in servers:
             raise UnknownName.among("server", name, servers)
-        return _json(server_view(servers[name], view))
+        return _json(server_view(servers[name], view, self._membership))
 
     async def _explain(self, request: web.Request) -> web.Response:
         request_id = request.query.get("request_id")

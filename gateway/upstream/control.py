@@ -17,7 +17,7 @@ from gateway.upstream.errors import to_fault
 from gateway.upstream.http2.call import RpcError
 from gateway.upstream.messages import M, parse
 from gateway.upstream.proto_json import to_json_object
-from gateway.upstream.transport import Upstream, not_confirmed
+from gateway.upstream.transport import Upstream, not_confirmed, removed
 
 
 async def call_method(
@@ -70,8 +70,11 @@ class StatisticsReader:
         self, server: str, model: str, version: str, *, timeout_s: float
     ) -> list[dict[str, Any]]:
         """Return the rows of one server."""
+        upstream = self._upstreams.get(server)
+        if upstream is None:
+            raise removed()
         reply = await call_method(
-            self._upstreams[server],
+            upstream,
             "ModelStatistics",
             pb.ModelStatisticsRequest(name=model, version=version),
             pb.ModelStatisticsResponse,

@@ -135,6 +135,11 @@ class ModelBook:
             used = {id(page) for page in self._pages.values()}
             self._kept = {text: page for text, page in self._kept.items() if id(page) in used}
 
+    def forget(self, server: str) -> None:
+        """Forget everything a server has said."""
+        self.keep_only(server, frozenset())
+        self._extensions.pop(server, None)
+
     def learn_extensions(self, server: str, extensions: Sequence[str]) -> None:
         """Keep the protocol extensions the server announces."""
         self._extensions[server] = frozenset(extensions)

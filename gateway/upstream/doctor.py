@@ -7,7 +7,7 @@ find out, it has to ask the server to unload something.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 from gateway.ports import Clock, Fleet
@@ -24,13 +24,12 @@ class Doctor:
 
     def __init__(
         self,
-        targets: Mapping[str, Target],
         fleet: Callable[[], Fleet],
         *,
         log: Callable[..., Any],
         clock: Clock,
     ) -> None:
-        self._targets = targets
+        self._targets: dict[str, Target] = {}
         self._fleet = fleet
         self._log = log
         self._clock = clock
@@ -38,6 +37,16 @@ class Doctor:
         self._diagnoses: dict[str, Diagnosis] = {}
         self._between: list[Finding] = []
         self._told: set[tuple[str, Finding]] = set()
+
+    def add(self, name: str, target: Target) -> None:
+        """Examine this server, too."""
+        self._targets[name] = target
+
+    def forget(self, name: str) -> None:
+        """Examine a server no more, and forget what was found."""
+        self._targets.pop(name, None)
+        self._examined_up.pop(name, None)
+        self._diagnoses.pop(name, None)
 
     async def watch(self) -> None:
         """Examine for ever."""
@@ -82,15 +91,17 @@ class Doctor:
         return [name for name, row in servers.items() if self._examined_up.get(name) is not row.up]
 
     async def _examine(self, name: str) -> None:
-        up = self._fleet().snapshot.servers[name].up
-        self._diagnoses[name] = await diagnose(
-            self._targets[name], clock=self._clock, ask_control=False
-        )
-        self._examined_up[name] = up
-        self._tell()
+        row, target = self._fleet().snapshot.servers.get(name), self._targets.get(name)
+        if row is None or target is None:  # it has left since
+            return
+        found = await diagnose(target, clock=self._clock, ask_control=False)
+        if self._targets.get(name) is target:
+            self._examined_up[name] = row.up
+            self._diagnoses[name] = found
+            self._tell()
 
     async def _survey(self) -> None:
-        self._between = await survey(self._targets, self._diagnoses, clock=self._clock)
+        self._between = await survey(dict(self._targets), dict(self._diagnoses), clock=self._clock)
         self._tell()
 
     def _tell(self) -> None:

@@ -90,6 +90,7 @@ class ServerProber:
         self._silent = 0
         self._indexing = False
         self._counts: dict[ModelVersion, int] = {}
+        self._retired = False
         self._wake = asyncio.Event()
         self.passed_once = asyncio.Event()
 
@@ -97,8 +98,15 @@ class ServerProber:
         """Probe now instead of at the next interval."""
         self._wake.set()
 
+    def retire(self) -> None:
+        """Tell nobody anything any more, and let nobody wait: the server has left the fleet."""
+        self._retired = True
+        self.passed_once.set()
+
     def unreachable(self, reason: str) -> None:
         """Take the server out: a request found that no connection can be made. Probe it now."""
+        if self._retired:
+            return
         self._note_down(reason)
         self.wake()
 

@@ -153,7 +153,9 @@ class GrpcTransport:
 
     def start(self, server: str, call: InferCall, *, timeout_s: float) -> GrpcCall:
         """Put the call on the wire; see `gateway.ports.Transport`."""
-        upstream = self._upstreams[server]
+        upstream = self._upstreams.get(server)
+        if upstream is None:
+            raise removed()
         channel = upstream.pool.least_busy()
         if channel is None:
             raise not_confirmed()
@@ -163,7 +165,20 @@ class GrpcTransport:
 
     def cancels(self, server: str) -> bool:
         """Whether unary calls may be cancelled there; see `gateway.ports.Transport`."""
-        return self._upstreams[server].cancel_safe
+        upstream = self._upstreams.get(server)
+        return upstream is not None and upstream.cancel_safe
+
+
+def removed() -> Fault:
+    """Build the fault of a call to a server that has just left the fleet."""
+    return Fault(
+        Kind.UNREACHABLE,
+        "the server could not be reached",
+        origin=Origin.UPSTREAM,
+        replay=Replay.SAFE,
+        detail="the server has been removed",
+        retry_after_s=RETRY_AFTER_S,
+    )
 
 
 def not_confirmed() -> Fault:

@@ -1,7 +1,11 @@
-"""Watches the whole fleet: one prober a server, one table, one current snapshot."""
+"""Watches the whole fleet: one prober a server, one table, one current snapshot.
+
+Servers come and go while it runs; `Roster` decides when.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.ports import Clock
@@ -14,28 +18,27 @@ from gateway.upstream.transport import Upstream
 from routing.fleet import FleetSnapshot, FleetTable, ModelVersion
 
 
+@dataclass(slots=True)
+class _Watched:
+    upstream: Upstream
+    prober: ServerProber
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
 class FleetWatcher:
     """Runs the probers; see `gateway.ports.Fleet` and `gateway.ports.Channels`."""
 
     def __init__(
-        self,
-        table: FleetTable,
-        upstreams: Mapping[str, Upstream],
-        probers: Mapping[str, ServerProber],
-        *,
-        book: ModelBook,
-        targets: Mapping[str, Target],
-        log: Callable[..., Any],
-        clock: Clock,
+        self, table: FleetTable, book: ModelBook, *, log: Callable[..., Any], clock: Clock
     ) -> None:
         self._table = table
-        self._upstreams = upstreams
-        self._probers = dict(probers)
         self._book = book
         self._clock = clock
-        self._doctor = Doctor(targets, lambda: self, log=log, clock=clock)
-        self._tasks: dict[str, tuple[asyncio.Task[None], ...]] = {}
-        self._diagnosis: list[asyncio.Task[None]] = []
+        self._doctor = Doctor(lambda: self, log=log, clock=clock)
+        self._watched: dict[str, _Watched] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._diagnosis: asyncio.Task[None] | None = None
+        self.running = False
 
     @property
     def snapshot(self) -> FleetSnapshot:
@@ -44,46 +47,81 @@ class FleetWatcher:
 
     def unreachable(self, server: str, reason: str) -> None:
         """Take a server out that a request could not reach."""
-        self._probers[server].unreachable(reason)
+        if server in self._watched:
+            self._watched[server].prober.unreachable(reason)
 
     def broken(self, server: str) -> None:
         """Look at once whether the server is still there; nothing is known yet."""
-        self._probers[server].wake()
+        if server in self._watched:
+            self._watched[server].prober.wake()
 
     def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
         """Take one version on one server out until a later poll lists it again."""
-        self._table.suspect(server, key, reason, now_s=self._clock())
-        self._probers[server].wake()
+        if server in self._watched:
+            self._table.suspect(server, key, reason, now_s=self._clock())
+            self._watched[server].prober.wake()
 
     def states(self, server: str) -> Sequence[Mapping[str, Any]]:
         """Return the state of every channel to the server."""
-        channels = self._upstreams[server].pool.channels
+        channels = self._watched[server].upstream.pool.channels
         return [{"state": c.state(), "in_flight": c.in_flight} for c in channels]
 
     def findings(self) -> Sequence[Mapping[str, str]]:
         """Return what is wrong with the servers, and how to mend it."""
         return self._doctor.findings()
 
+    def add(self, upstream: Upstream, prober: ServerProber, target: Target) -> None:
+        """Watch one more server; the table must know it."""
+        watched = self._watched[upstream.name] = _Watched(upstream, prober)
+        self._doctor.add(upstream.name, target)
+        if self.running:
+            self._probe(watched)
+
+    def expect(self, server: str, target: Target) -> None:
+        """Prepare to watch a server that will be taken over."""
+        self._doctor.add(server, target)
+
+    def remove(self, server: str) -> None:
+        """Watch a server no more. Its connections are closed when the calls on them have ended."""
+        self._doctor.forget(server)
+        watched = self._watched.pop(server, None)
+        if watched is None:  # it was only expected
+            return
+        for task in watched.tasks:
+            task.cancel()
+        watched.prober.retire()
+        for channel in watched.upstream.pool.channels:
+            watched.upstream.give_up_detached(channel)
+        watched.upstream.pool.close_when_idle()
+
+    def background(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        """Run work that ends with the watcher at the latest."""
+        task = spawn(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     def start(self) -> None:
         """Start probing."""
-        for name, prober in self._probers.items():
-            self._tasks[name] = (
-                spawn(prober.watch_presence(), name=f"presence of {name}"),
-                spawn(prober.watch_index(), name=f"index of {name}"),
-            )
+        self.running = True
+        for watched in self._watched.values():
+            self._probe(watched)
 
     def start_diagnosis(self) -> None:
         """Start to examine the servers, each once it was probed."""
-        self._diagnosis.append(spawn(self._examine(), name="diagnosis"))
+        self._diagnosis = self.background(self._examine(), name="diagnosis")
 
-    def end_diagnosis(self) -> None:
-        """Examine nothing any more."""
-        for task in self._diagnosis:
-            task.cancel()
+    def _probe(self, watched: _Watched) -> None:
+        name, prober = watched.upstream.name, watched.prober
+        watched.tasks = [
+            spawn(prober.watch_presence(), name=f"presence of {name}"),
+            spawn(prober.watch_index(), name=f"index of {name}"),
+        ]
 
     async def first_pass(self) -> None:
         """Wait until every server was probed once, whatever came of it."""
-        await asyncio.gather(*(prober.passed_once.wait() for prober in self._probers.values()))
+        probers = [watched.prober for watched in self._watched.values()]
+        await asyncio.gather(*(prober.passed_once.wait() for prober in probers))
 
     def take_over(
         self, before: "FleetWatcher", kept: Mapping[str, Assignment], *, now_s: float
@@ -97,10 +135,12 @@ class FleetWatcher:
         self._book.take_over(before._book, kept)
         self._doctor.take_over(before._doctor, kept)
         for name, assignment in kept.items():
-            prober = self._probers[name] = before._probers[name]
-            prober.assignment = assignment
-            self._tasks[name] = before._tasks.pop(name)
-        before.end_diagnosis()
+            theirs = before._watched[name]
+            theirs.prober.assignment = assignment
+            self._watched[name] = _Watched(theirs.upstream, theirs.prober, theirs.tasks)
+            theirs.tasks = []
+        if before._diagnosis is not None:
+            before._diagnosis.cancel()
 
     async def _examine(self) -> None:
         await self.first_pass()
@@ -108,4 +148,6 @@ class FleetWatcher:
 
     async def stop(self) -> None:
         """Stop probing. The connections stay open."""
-        await stop(*self._diagnosis, *(task for pair in self._tasks.values() for task in pair))
+        self.running = False
+        tasks = [task for watched in self._watched.values() for task in watched.tasks]
+        await stop(*self._tasks, *tasks)

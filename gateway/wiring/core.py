@@ -5,30 +5,38 @@ over. What has to outlast a core - sockets, counters, operators' decisions - is 
 reaches the core in force through `cores.Cores`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from config.compare import digest
 from config.models import Config
+from config.secrets import secrets_in
+from config.servers import Server as ServerConfig
 from gateway.edge.api import Api
 from gateway.edge.forward import ForwardedHeaders
 from gateway.edge.receive import BodyLimits, Inbound
 from gateway.lifecycle import Readiness
+from gateway.members import Members, ServerAdded
 from gateway.observe.logs import Logger, LogStream, RequestLog
 from gateway.ports import CoreView, Observer
 from gateway.sequences import Sequences
-from gateway.upstream.describe import ModelBook
 from gateway.upstream.prober import Assignment
+from gateway.upstream.roster import Roster
 from gateway.upstream.transport import Upstream
 from gateway.upstream.watcher import FleetWatcher
 from gateway.wiring.clock import CLOCK, Environ
-from gateway.wiring.fleet import assignments_of, pool_of, probers_of, table_of
+from gateway.wiring.fleet import Ledger, assignment_of, ledger_of, roster_of
 from gateway.wiring.logs import logger_for, request_log
 from gateway.wiring.requests import aliases_of, metadata_routes, pipeline_of
 from gateway.wiring.restart import in_force
-from gateway.wiring.servers import Link, link_of, scraper_of, target_of, upstream_of
+from gateway.wiring.servers import Link, link_of, scraper_of
 from gateway.wiring.sharing import Shared, sequences_of
 from routing.fleet import FleetTable
+
+CONFIGURED = "configuration"
+"""The source of the servers that are written in the configuration."""
+Said = Mapping[str, Sequence[ServerConfig]]
+"""The servers of some sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class Surroundings:
     readiness: Readiness
     observer: Observer
     shared: Shared
+    members: Members[ServerConfig]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +56,8 @@ class Core:
     """The parts made from one configuration.
 
     `written` is the configuration as it was read, `config` what of it is in force, the rest waiting
-    for a restart. `links` are what the connections in `upstreams` depend on. `kept` has the
+    for a restart. `said` are the servers it was built for, as far as it knows better than the
+    members. `links` are what the connections in `upstreams` depend on. `kept` has the
     assignments of the servers whose connections and probers are those of the core before.
     `ops_key` is None when operators are not asked for one.
     """
@@ -55,9 +65,11 @@ class Core:
     written: Config
     config: Config
     digest: str
+    said: Said
     api: Api
     table: FleetTable
     watcher: FleetWatcher
+    roster: Roster[ServerConfig]
     links: Mapping[str, Link]
     upstreams: Mapping[str, Upstream]
     kept: Mapping[str, Assignment]
@@ -71,46 +83,49 @@ class Core:
 
         Waits for nothing, so that no request comes between.
         """
-        self.view.pool.take_over(before.view.pool, self.kept)
-        self.watcher.take_over(before.watcher, self.kept, now_s=CLOCK())
+        kept = {name: found for name, found in self.kept.items() if before.roster.has(name)}
+        for name in self.kept.keys() - kept.keys():
+            self.roster.drop(name)
+        self.view.pool.take_over(before.view.pool, kept)
+        self.watcher.take_over(before.watcher, kept, now_s=CLOCK())
 
     def is_idle(self) -> bool:
         """Whether nothing that began with this core is under way any more."""
         return self.api.in_flight == 0 and self.view.pool.leases == 0
 
 
-def build_core(written: Config, around: Surroundings, *, before: Core | None = None) -> Core:
+def build_core(
+    written: Config,
+    around: Surroundings,
+    *,
+    found: Said | None = None,
+    before: Core | None = None,
+) -> Core:
     """Build a core from a valid configuration. Starts nothing.
 
-    Connections of `before` that are the same are used again; to go on from it, `take_over` must be
-    called. Raises OSError or ValueError for secrets and certificates that are not there any more.
+    `found` are the servers of sources that the members do not know yet. Connections of `before`
+    that are the same are used again; to go on from it, `take_over` must be called. Raises OSError
+    or ValueError for secrets and certificates that are not there any more.
     """
     config = in_force(written, before.config) if before else written
-    links = links_of(config, around.environ)
+    said = said_by(config, around.members, found or {})
+    servers = around.members.preview(said)
+    links = links_of(config, servers, around.environ)
     ops_key = _ops_key(written, around.environ, before)
-    secrets = [*_secrets(ops_key, links), *around.shared.secrets]
+    secrets = [*_secrets(config, around.environ, ops_key, links), *around.shared.secrets]
     logger = logger_for(config, secrets, around.log)
-    targets = {server.name: target_of(server, around.environ) for server in config.servers}
     same = same_links(before, links)
-    upstreams = _upstreams(links, before.upstreams if before else {}, same)
-    pool, table, book = pool_of(config), table_of(config), ModelBook()
-    assignments = assignments_of(config, table, pool, book, logger)
-    watcher = FleetWatcher(
-        table,
-        upstreams,
-        probers_of(config, upstreams, assignments, without=same),
-        book=book,
-        targets=targets,
-        log=logger.warning,
-        clock=CLOCK,
-    )
-    sequences = sequences_of(config, watcher, pool, book, around.shared)
+    ledger = ledger_of(config)
+    watcher = FleetWatcher(ledger.table, ledger.book, log=logger.warning, clock=CLOCK)
+    roster = roster_of(config, ledger, watcher, logger, around.environ)
+    _take_in(servers, roster, ledger, before, same)
+    sequences = sequences_of(config, watcher, ledger.pool, ledger.book, around.shared)
     view = CoreView(
         fleet=watcher,
-        pool=pool,
+        pool=ledger.pool,
         channels=watcher,
         aliases=aliases_of(config),
-        pages=scraper_of(config),
+        pages=scraper_of(config, roster.servers),
         sequences=sequences,
         store=around.shared.keeper,
     )
@@ -118,12 +133,14 @@ def build_core(written: Config, around: Surroundings, *, before: Core | None = N
         written=written,
         config=config,
         digest=digest(written),
-        api=_api(config, around, view, upstreams, book=book, sequences=sequences),
-        table=table,
+        said=said,
+        api=_api(config, around, view, ledger, sequences),
+        table=ledger.table,
         watcher=watcher,
-        links=links,
-        upstreams=upstreams,
-        kept={name: assignments[name] for name in same},
+        roster=roster,
+        links=ledger.links,
+        upstreams=ledger.upstreams,
+        kept={name: assignment_of(config, ledger, logger, name) for name in same},
         view=view,
         logger=logger,
         request_log=request_log(config, logger),
@@ -131,30 +148,45 @@ def build_core(written: Config, around: Surroundings, *, before: Core | None = N
     )
 
 
-def _upstreams(
-    links: Mapping[str, Link], before: Mapping[str, Upstream], same: Collection[str]
-) -> dict[str, Upstream]:
-    return {
-        name: before[name] if name in same else upstream_of(name, link)
-        for name, link in links.items()
-    }
+def _take_in(
+    servers: Iterable[ServerAdded[ServerConfig]],
+    roster: Roster[ServerConfig],
+    ledger: Ledger,
+    before: Core | None,
+    same: Collection[str],
+) -> None:
+    for added in servers:
+        name = added.server.name
+        if before is not None and name in same:
+            ledger.links[name] = before.links[name]
+            roster.prepare(added, before.upstreams[name])
+        else:
+            roster.apply(added)
+
+
+def said_by(config: Config, members: Members[ServerConfig], found: Said) -> Said:
+    """Return what a configuration says of the sources: its own servers, and who is gone."""
+    names = {CONFIGURED, *(section.name for section in config.discovery)}
+    gone = {source: () for source in members.sources() if source not in names}
+    return {CONFIGURED: config.servers, **gone, **found}
 
 
 def _api(
-    config: Config,
-    around: Surroundings,
-    view: CoreView,
-    upstreams: Mapping[str, Upstream],
-    *,
-    book: ModelBook,
-    sequences: Sequences,
+    config: Config, around: Surroundings, view: CoreView, ledger: Ledger, sequences: Sequences
 ) -> Api:
     fleet, aliases = view.fleet, view.aliases
     routes = metadata_routes(
-        config, fleet, aliases, upstreams, descriptions=book, readiness=around.readiness
+        config,
+        fleet,
+        aliases,
+        ledger.upstreams,
+        descriptions=ledger.book,
+        readiness=around.readiness,
     )
     return Api(
-        pipeline=pipeline_of(config, fleet, aliases, view.pool, upstreams, sequences=sequences),
+        pipeline=pipeline_of(
+            config, fleet, aliases, view.pool, ledger.upstreams, sequences=sequences
+        ),
         handlers=routes.handlers(),
         observer=around.observer,
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),
@@ -171,18 +203,27 @@ def _ops_key(written: Config, environ: Environ, before: Core | None) -> str | No
     return written.ops.key.reveal(environ)
 
 
-def _secrets(ops_key: str | None, links: Mapping[str, Link]) -> list[str]:
+def _secrets(
+    config: Config, environ: Environ, ops_key: str | None, links: Mapping[str, Link]
+) -> list[str]:
     keys = [value for link in links.values() for _, value in link.metadata]
+    keys += [secret.reveal(environ) for _, secret in secrets_in(config.discovery)]
     return [*keys, ops_key] if ops_key else keys
 
 
-def links_of(config: Config, environ: Environ) -> dict[str, Link]:
+def links_of(
+    config: Config, servers: Iterable[ServerAdded[ServerConfig]], environ: Environ
+) -> dict[str, Link]:
     """Return what the connections to each server depend on. Raises OSError or ValueError."""
-    return {server.name: link_of(config, server, environ) for server in config.servers}
+    return {a.server.name: link_of(config, a.server, environ) for a in servers}
 
 
 def same_links(before: Core | None, links: Mapping[str, Link]) -> frozenset[str]:
     """Return the servers whose connections can be used on."""
     if before is None:
         return frozenset()
-    return frozenset(name for name, link in links.items() if before.links.get(name) == link)
+    return frozenset(
+        name
+        for name, link in links.items()
+        if before.links.get(name) == link and before.roster.has(name)
+    )

@@ -7,8 +7,10 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
+from config.servers import Server
 from gateway.edge.api import Api
 from gateway.exchange import Exchange
+from gateway.members import Event
 from gateway.ports import CoreView
 from gateway.tasks import spawn, stop
 from gateway.upstream.transport import Upstream
@@ -40,6 +42,19 @@ class Cores:
     def view(self) -> CoreView:
         """Return what operators look at and steer now."""
         return self.current.view
+
+    def apply(self, event: Event[Server]) -> None:
+        """Take a server in or let one go."""
+        self.current.roster.apply(event)
+
+    def has_server(self, name: str) -> bool:
+        """Whether there is a server of this name now."""
+        return name in self.current.view.pool.loads
+
+    def answers(self, server: str) -> bool:
+        """Whether a server answers its probes now."""
+        row = self.current.view.fleet.snapshot.servers.get(server)
+        return row is not None and row.up
 
     def ops_key(self) -> str | None:
         """Return the key operators need now."""

@@ -1,7 +1,7 @@
 """What a configuration means for routing and for the watch over the fleet."""
 
 import random
-from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
 
@@ -10,8 +10,11 @@ from config.servers import Server as ServerConfig
 from gateway.observe.logs import Logger
 from gateway.upstream.describe import ModelBook
 from gateway.upstream.prober import Announce, Assignment, ProbeSettings, ServerProber
+from gateway.upstream.roster import Factory, Roster
 from gateway.upstream.transport import Upstream
-from gateway.wiring.clock import CLOCK
+from gateway.upstream.watcher import FleetWatcher
+from gateway.wiring.clock import CLOCK, Environ
+from gateway.wiring.servers import Link, link_of, same_connection, target_of, upstream_of
 from routing.balancing import Balancer
 from routing.balancing.least_request import LeastRequest
 from routing.balancing.peak_ewma import PeakEwma
@@ -23,11 +26,10 @@ from routing.pool import Pool, PoolSettings
 from routing.types import Server
 
 
-def pool_of(config: Config) -> Pool:
-    """Build the pool of all servers."""
+def _pool(config: Config) -> Pool:
     breaker = config.breaker
     return Pool(
-        [_server(config, server) for server in config.servers],
+        (),
         random=random.random,
         settings=PoolSettings(
             max_detached_calls=config.upstream.max_detached_calls,
@@ -46,53 +48,78 @@ def pool_of(config: Config) -> Pool:
     )
 
 
-def assignments_of(
-    config: Config, table: FleetTable, pool: Pool, book: ModelBook, logger: Logger
-) -> dict[str, Assignment]:
-    """Say for each server how it is probed, and who is told."""
-    settings = _probe_settings(config)
-    announce = Announce(
-        up=lambda **fields: logger.info("server up", **fields),
-        down=lambda **fields: logger.warning("server down", **fields),
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What the parts of the fleet are noted in, empty at first."""
+
+    pool: Pool
+    table: FleetTable
+    book: ModelBook = field(default_factory=ModelBook)
+    links: dict[str, Link] = field(default_factory=dict)
+    upstreams: dict[str, Upstream] = field(default_factory=dict)
+
+
+def ledger_of(config: Config) -> Ledger:
+    """Build what the fleet is noted in."""
+    return Ledger(_pool(config), table_of(config))
+
+
+def assignment_of(config: Config, ledger: Ledger, logger: Logger, name: str) -> Assignment:
+    """Say how a server is probed, and who is told."""
+    return Assignment(
+        settings=_probe_settings(config),
+        table=ledger.table,
+        book=ledger.book,
+        announce=Announce(
+            up=lambda **fields: logger.info("server up", **fields),
+            down=lambda **fields: logger.warning("server down", **fields),
+        ),
+        last_reply_s=partial(_last_reply_s, ledger.pool, name),
+        on_return=partial(ledger.pool.reset_breakers, name, None, None),
     )
-    return {
-        name: Assignment(
-            settings=settings,
-            table=table,
-            book=book,
-            announce=announce,
-            last_reply_s=partial(_last_reply_s, pool, name),
-            on_return=partial(pool.reset_breakers, name, None, None),
-        )
-        for name in pool.loads
-    }
 
 
-def probers_of(
-    config: Config,
-    upstreams: Mapping[str, Upstream],
-    assignments: Mapping[str, Assignment],
-    *,
-    without: Collection[str],
-) -> dict[str, ServerProber]:
-    """Build a prober for each server that has none yet."""
-    return {
-        server.name: ServerProber(
-            upstreams[server.name],
+def roster_of(
+    config: Config, ledger: Ledger, watcher: FleetWatcher, logger: Logger, environ: Environ
+) -> Roster[ServerConfig]:
+    """Build what takes servers in and lets them go. Taking one in raises OSError or ValueError."""
+
+    def upstream(server: ServerConfig) -> Upstream:
+        link = ledger.links[server.name] = link_of(config, server, environ)
+        return upstream_of(server.name, link)
+
+    def prober(server: ServerConfig, upstream: Upstream) -> ServerProber:
+        return ServerProber(
+            upstream,
             expect=server.expect,
-            assignment=assignments[server.name],
+            assignment=assignment_of(config, ledger, logger, server.name),
             clock=CLOCK,
             random=random.random,
         )
-        for server in config.servers
-        if server.name not in without
-    }
+
+    return Roster(
+        Factory(
+            server=partial(server_of, config),
+            upstream=upstream,
+            target=lambda server: target_of(server, environ),
+            prober=prober,
+            same_connection=same_connection,
+        ),
+        table=ledger.table,
+        pool=ledger.pool,
+        book=ledger.book,
+        watcher=watcher,
+        upstreams=ledger.upstreams,
+        leave_max_s=config.deadlines.max_s + config.upstream.detached_max_s,
+        clock=CLOCK,
+        log=logger.info,
+    )
 
 
 def table_of(config: Config) -> FleetTable:
-    """Build the table of what is observed of the servers."""
+    """Build the table of what is observed of the servers, without any."""
     return FleetTable(
-        [_server(config, server) for server in config.servers],
+        (),
         quorum=config.fleet.default_version_quorum,
         recently_ready_s=config.fleet.recently_ready_s,
         rules={
@@ -106,7 +133,8 @@ def _last_reply_s(pool: Pool, server: str) -> float:
     return pool.loads[server].last_reply_s
 
 
-def _server(config: Config, server: ServerConfig) -> Server:
+def server_of(config: Config, server: ServerConfig) -> Server:
+    """Return what routing is told of a server."""
     return Server(
         name=server.name,
         capacity=server.capacity,

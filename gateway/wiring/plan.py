@@ -9,17 +9,19 @@ from typing import Any
 
 from config.compare import Difference, differences, digest
 from config.models import Config
+from config.servers import Server as ServerConfig
+from gateway.members import ServerAdded
 from gateway.names import listed
-from gateway.wiring.clock import CLOCK, Environ
-from gateway.wiring.core import Core, links_of, same_links
-from gateway.wiring.fleet import table_of
+from gateway.wiring.clock import CLOCK
+from gateway.wiring.core import Core, Surroundings, links_of, said_by, same_links
+from gateway.wiring.fleet import server_of, table_of
 from gateway.wiring.restart import in_force
 from routing.fleet import FleetSnapshot, ModelVersion
 
 Plan = dict[str, Any]
 
 
-def plan_of(core: Core, written: Config, environ: Environ) -> Plan:
+def plan_of(core: Core, written: Config, around: Surroundings) -> Plan:
     """Return what would change if `written` replaced the configuration of `core`.
 
     `servers` has the names that are added, removed and connected anew, `settings` each changed
@@ -27,8 +29,10 @@ def plan_of(core: Core, written: Config, environ: Environ) -> Plan:
     for secrets and certificates that are not there any more.
     """
     applied = in_force(written, core.config)
-    before, after = _names(core.config), _names(applied)
-    kept = same_links(core, links_of(applied, environ))
+    servers = around.members.preview(said_by(applied, around.members, {}))
+    before = [server.name for server in core.roster.servers()]
+    after = [added.server.name for added in servers]
+    kept = same_links(core, links_of(applied, servers, around.environ))
     changed = differences(core.config, applied)
     return {
         "from": core.digest,
@@ -40,17 +44,13 @@ def plan_of(core: Core, written: Config, environ: Environ) -> Plan:
         },
         "settings": [_setting(found) for found in changed if not _is_whole_server(found)],
         "needs_restart": [_setting(found) for found in differences(applied, written)],
-        "consequences": [*_for_calls(core, after), *_for_models(core, applied)],
+        "consequences": [*_for_calls(core, after), *_for_models(core, applied, servers)],
     }
 
 
 def changes_nothing(plan: Plan) -> bool:
     """Whether everything would be as before. (A new secret reconnects its servers.)"""
     return not any((plan["settings"], *plan["servers"].values()))
-
-
-def _names(config: Config) -> list[str]:
-    return [server.name for server in config.servers]
 
 
 def _is_whole_server(found: Difference) -> bool:
@@ -68,11 +68,16 @@ def _for_calls(core: Core, after: Sequence[str]) -> Iterator[str]:
             yield f"{calls} in flight on {name} will end there as usual"
 
 
-def _for_models(core: Core, applied: Config) -> Iterator[str]:
+def _for_models(
+    core: Core, applied: Config, servers: Sequence[ServerAdded[ServerConfig]]
+) -> Iterator[str]:
     now_s = CLOCK()
     table = table_of(applied)
+    for added in servers:
+        table.add(server_of(applied, added.server), now_s=now_s)
     # A server that is connected anew is taken to hold what it holds now.
-    table.take_over(core.table, set(_names(core.config)) & set(_names(applied)), now_s=now_s)
+    both = [added.server.name for added in servers if core.roster.has(added.server.name)]
+    table.take_over(core.table, both, now_s=now_s)
     before, after = _served(core.table.snapshot), _served(table.snapshot)
     if lost := [key for key in before if key not in after]:
         names = listed(f"{key.model} {key.version}" for key in lost)

@@ -9,12 +9,15 @@ SIGHUP, and by its own look at the files; one reload at a time.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from config.compare import differences
+from config.discovery import Discovery as DiscoveryConfig
 from config.models import Config
+from config.servers import Server
 from config.tree import ConfigError
+from gateway.discovery.runner import Discovery
 from gateway.ports import ConfigRefused, ConfigState
 from gateway.tasks import spawn, stop
 from gateway.wiring.clock import WALL_CLOCK, now_text
@@ -22,6 +25,7 @@ from gateway.wiring.core import Core, Surroundings, build_core
 from gateway.wiring.cores import Cores
 from gateway.wiring.plan import Plan, changes_nothing, plan_of
 from gateway.wiring.source import ConfigSource
+from gateway.wiring.sources import found_by
 
 T = TypeVar("T")
 
@@ -44,11 +48,13 @@ class Reloader:
         around: Surroundings,
         source: ConfigSource | None,
         *,
+        discovery: Discovery[DiscoveryConfig, Server],
         apply: Callable[[Core], None],
     ) -> None:
         self._cores = cores
         self._around = around
         self._source = source
+        self._discovery = discovery
         self._apply = apply
         self._lock = asyncio.Lock()
         self._loaded_at, self._loaded_s = now_text(), WALL_CLOCK()
@@ -117,8 +123,10 @@ class Reloader:
     async def _take_up(self) -> Plan:
         source = self._source_or_refuse()
         written, plan = await self._judge(source.read)
+        current = self._cores.current
+        found = await self._new_sources(written)
         with _refusing():
-            new = build_core(written, self._around, before=self._cores.current)
+            new = build_core(written, self._around, found=found, before=current)
         try:
             new.watcher.start()
             await _first_answers(new)
@@ -126,16 +134,30 @@ class Reloader:
             with _refusing():
                 self._apply(new)
             self._cores.replace(new)
+            self._adopt(new)
         except BaseException:
             await self._cores.discard(new)
             raise
         return plan
 
+    async def _new_sources(self, written: Config) -> Mapping[str, Sequence[Server]]:
+        """Ask sources that are new or changed, so that their servers are there from the start."""
+        changed = self._discovery.changed(written.discovery)
+        timeout_s = written.reload.first_probe_s
+        return await found_by(changed, self._around.environ, timeout_s=timeout_s)
+
+    def _adopt(self, new: Core) -> None:
+        """Have the sources work for the new core, and take up what they said meanwhile."""
+        members = self._around.members
+        members.note(new.said)
+        new.roster.catch_up(members.replay())
+        self._discovery.follow(new.config.discovery)
+
     async def _judge(self, read: Callable[[], Config]) -> tuple[Config, Plan]:
         # Reading takes a while; requests go on meanwhile.
         with _refusing():
             written = await asyncio.to_thread(read)
-            return written, plan_of(self._cores.current, written, self._around.environ)
+            return written, plan_of(self._cores.current, written, self._around)
 
     def _source_or_refuse(self) -> ConfigSource:
         if self._source is None:

@@ -1,5 +1,6 @@
 """What the sections `servers` and `upstream` mean: connections, and what to examine."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from gateway.upstream.scrape import MetricsScraper
 from gateway.upstream.tls import TlsOptions
 from gateway.upstream.transport import Upstream
 from gateway.wiring.clock import CLOCK, Environ
+
+_TREATMENT = {"capacity", "zone", "cost_per_hour", "serve", "pool"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,28 @@ def _channel_options(config: Config, server: ServerConfig) -> ChannelOptions:
     )
 
 
-def scraper_of(config: Config) -> MetricsScraper:
-    """Build what reads the servers' own metrics."""
-    addresses = {server.name: server.metrics for server in config.servers if server.metrics}
+def same_connection(one: ServerConfig, other: ServerConfig) -> bool:
+    """Whether a server that is described differently can keep its connections and its probes."""
+    return one.model_dump(exclude=_TREATMENT) == other.model_dump(exclude=_TREATMENT)
+
+
+def unusable(server: ServerConfig, environ: Environ) -> str | None:
+    """Return why a discovered server cannot be connected to as described, if so."""
+    try:
+        target_of(server, environ)
+    except (ValueError, OSError) as error:
+        return str(error)
+    return None
+
+
+def scraper_of(config: Config, servers: Callable[[], Iterable[ServerConfig]]) -> MetricsScraper:
+    """Build what reads the own metrics of the `servers` of the moment."""
+
+    def addresses() -> dict[str, str]:
+        return {server.name: server.metrics for server in servers() if server.metrics}
+
     return MetricsScraper(
-        lambda: addresses,
+        addresses,
         timeout_s=config.ops.scrape_timeout_s,
         max_page_bytes=config.ops.max_metrics_page_bytes,
         clock=CLOCK,

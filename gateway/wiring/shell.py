@@ -4,27 +4,35 @@ Bound sockets come in. Counters, operators' decisions, past requests and readine
 they must outlast a configuration; each reaches the core in force through `cores.Cores`.
 """
 
+import random
 import socket
 import ssl
 from dataclasses import dataclass
 
+from config.discovery import Discovery as DiscoveryConfig
 from config.models import Config
+from config.servers import Server as ServerConfig
+from gateway.discovery.feed import Surroundings as Believed
+from gateway.discovery.runner import Discovery
 from gateway.edge.listener import Listener
 from gateway.explain import Explainer
 from gateway.lifecycle import Gateway, Readiness, ShutdownTimes
+from gateway.members import Members
 from gateway.observe.batch import Batch
 from gateway.observe.logs import Logger, LogStream
 from gateway.observe.metrics import RequestMetrics, make_registry
 from gateway.ops.listener import OpsListener
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import StateFile
-from gateway.wiring.clock import CLOCK, Environ, now_text
+from gateway.wiring.clock import CLOCK, WALL_CLOCK, Environ, now_text
 from gateway.wiring.core import Core, Surroundings, build_core
 from gateway.wiring.cores import Cores
 from gateway.wiring.listeners import http_limits, listener_tls
 from gateway.wiring.reloader import Reloader
+from gateway.wiring.servers import same_connection, unusable
 from gateway.wiring.sharing import shared_of
 from gateway.wiring.source import ConfigSource
+from gateway.wiring.sources import feed_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +64,15 @@ def build(
     """
     cores = Cores()
     readiness = Readiness()
-    request_metrics = RequestMetrics()
+    request_metrics = RequestMetrics(cores.has_server)
     explainer = Explainer(cores.view, CLOCK)
     batch = Batch((request_metrics, cores, explainer))
     shared = shared_of(config, environ, told_up=cores.info, told_down=cores.warning)
-    around = Surroundings(environ, log, readiness, observer=batch, shared=shared)
+    members = Members[ServerConfig](cores.apply, same_connection=same_connection)
+    around = Surroundings(environ, log, readiness, observer=batch, shared=shared, members=members)
     cores.current = build_core(config, around)
+    members.note(cores.current.said)
+    discovery = _discovery(config, cores, around)
     api_tls, ops_tls = listener_tls(config.api.tls), listener_tls(config.ops.tls)
     api = Listener(
         cores.api, api_socket, cut_off=cores.cut_off, limits=http_limits(config), tls=api_tls
@@ -72,11 +83,12 @@ def build(
         _renew_certificates(new, api_tls, ops_tls)
         api.limit(http_limits(new.config))
 
-    reloader = Reloader(cores, around, source, apply=apply)
+    reloader = Reloader(cores, around, source, discovery=discovery, apply=apply)
     ops = OpsListener(
         ops_socket,
-        registry=make_registry(request_metrics, cores.view, reloader.state),
+        registry=make_registry(request_metrics, cores.view, reloader.state, discovery),
         view=cores.view,
+        membership=discovery,
         desk=_desk(config, cores),
         config=reloader,
         explainer=explainer,
@@ -89,6 +101,7 @@ def build(
         ops=ops,
         watcher=cores,
         store=shared.keeper,
+        discovery=discovery,
         reloader=reloader,
         readiness=readiness,
         busy=cores.busy,
@@ -98,6 +111,26 @@ def build(
         flush=batch.flush,
     )
     return Shell(gateway, cores, reloader)
+
+
+def _discovery(
+    config: Config, cores: Cores, around: Surroundings
+) -> Discovery[DiscoveryConfig, ServerConfig]:
+    believed = Believed(
+        around.members,
+        answers=cores.answers,
+        unusable=lambda server: unusable(server, around.environ),
+        clock=CLOCK,
+        wall_clock=WALL_CLOCK,
+    )
+    discovery = Discovery[DiscoveryConfig, ServerConfig](
+        around.members,
+        new_feed=lambda section: feed_of(section, believed),
+        random=random.random,
+        log=cores.warning,
+    )
+    discovery.follow(config.discovery)
+    return discovery
 
 
 def _desk(config: Config, cores: Cores) -> SteeringDesk:

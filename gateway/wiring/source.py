@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from config.files import fingerprint
@@ -43,9 +44,24 @@ class ConfigSource:
 def read_config(path: Path, environ: Environ) -> Config:
     """Return a configuration whose secrets and certificates are there. Raises ConfigError."""
     config = load(path)
-    if problems := [*missing_secrets(config, environ), *_unusable_certificates(config)]:
+    if problems := [
+        *missing_secrets(config, environ),
+        *_unusable_certificates(config),
+        *_missing_extras(config),
+    ]:
         raise ConfigError(problems)
     return config
+
+
+def _missing_extras(config: Config) -> Iterator[Problem]:
+    for position, source in enumerate(config.discovery):
+        if source.kubernetes is not None and find_spec("kubernetes_asyncio") is None:
+            nodes, rest = config.origin.root.find(("discovery", position, "kubernetes"))
+            yield nodes[-1].problem(
+                "the package for Kubernetes is not installed - run"
+                " pip install 'triton-gateway[kubernetes]'",
+                rest,
+            )
 
 
 def _unusable_certificates(config: Config) -> Iterator[Problem]:

@@ -93,6 +93,10 @@ class Group:
                 self.breakers[name] = before.breakers[name]
                 self.breakers[name].settings = self.settings
 
+    def forget(self, server: str) -> None:
+        """Drop everything about a server that is gone."""
+        self.breakers.pop(server, None)
+
     def ejected(self) -> Mapping[str, Breaker]:
         """Return the breakers that are not closed."""
         return {

@@ -29,6 +29,7 @@ def test_these_are_all_the_examples():
     assert _NAMES == [
         "aliases.yaml",
         "config.d",
+        "discovery.yaml",
         "minimal.yaml",
         "models.yaml",
         "rented.yaml",
@@ -40,7 +41,8 @@ def test_these_are_all_the_examples():
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_an_example_loads(examples, name):
-    assert load(examples / name).servers
+    config = load(examples / name)
+    assert config.servers or config.discovery
 
 
 def test_the_rented_servers_share_one_key_from_the_environment(examples):

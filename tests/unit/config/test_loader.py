@@ -79,15 +79,23 @@ def test_a_problem_is_a_value():
     with pytest.raises(ConfigError) as caught:
         load_text("servers: []", "f")
     assert caught.value.problems == [
-        Problem("f", 1, "servers", "the list is empty - write at least one server")
+        Problem(
+            "f",
+            1,
+            "servers",
+            "the list is empty - write at least one server, or use `discovery`",
+        )
     ]
-    assert str(caught.value) == "f:1: servers: the list is empty - write at least one server"
+    assert (
+        str(caught.value)
+        == "f:1: servers: the list is empty - write at least one server, or use `discovery`"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
-        ("api: {}", ["f:1: servers: missing - add it: The Triton servers, at least one"]),
+        ("api: {}", ["f:1: servers: missing - add it: the Triton servers, or `disc"]),
         ("servers: ~", ["f:1: servers: nothing where a list is due"]),
         ("servers:", ["f:1: servers: nothing is written here"]),
         ("servers: [{name: a, grpc: }]", ["f:1: servers[0].grpc: nothing is written here"]),

@@ -38,12 +38,6 @@ def test_every_section_is_strict_and_frozen(section):
     assert section.model_config["hide_input_in_errors"]
 
 
-def test_there_is_at_least_one_server():
-    for servers in ([], ()):
-        with pytest.raises(ValidationError, match="at least one server"):
-            Config.model_validate({"servers": servers})
-
-
 def test_a_configuration_cannot_be_changed():
     config = Config.model_validate({"servers": [_SERVER]})
     with pytest.raises(ValidationError):

@@ -41,6 +41,9 @@ def test_every_section_and_key_has_a_row():
         '| `servers[].serve` | list of text | `["*"]` |',
         "| `servers[].pool` | text | unset |",
         "| `upstream.connect_timeout_s` | number, > 0, ≤ 2,147,483 | `2.0` |",
+        "| `discovery[].dns.names` | list of text | required |",
+        "| `discovery[].servers` | mapping | as below |",
+        "| `discovery[].servers.grpc_port` | whole number, ≥ 1, ≤ 65,535 | `8001` |",
         "| `ops.key` | secret | unset |",
         "| `ops.allow_unauthenticated` | `true`, `false` | `false` |",
         '| `models.<name>.idempotent` | `auto`, `true`, `false` | `"auto"` |',
@@ -64,9 +67,9 @@ def test_every_row_of_a_table_has_four_cells():
 def test_the_schema_says_what_is_required():
     schema = json.loads(reference.json_schema())
     assert schema["$schema"].startswith("https://json-schema.org/")
-    assert schema["required"] == ["servers"]
+    assert schema["anyOf"] == [{"required": ["servers"]}, {"required": ["discovery"]}]
     assert schema["additionalProperties"] is False
-    assert schema["properties"]["servers"]["minItems"] == 1
+    assert schema["$defs"]["Discovery"]["required"] == ["name"]
     assert schema["$defs"]["Server"]["required"] == ["name", "grpc"]
     assert schema["$defs"]["Hedging"]["required"] == ["after_s"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gateway.ports import CoreView, MetricsPage
+from gateway.ports import CoreView, MetricsPage, SourceStatus
 from gateway.stores.memory import MemoryStore
 from routing.aliases import Aliases
 from routing.balancing.least_request import LeastRequest
@@ -12,6 +12,23 @@ from routing.pool import Lease, Pool, PoolSettings
 from routing.types import Blame, ModelSpec, Server
 
 NOW_S = 1000.0
+
+
+class Sources:
+    """A membership whose servers all come from the configuration, and what a test adds."""
+
+    def __init__(self, *statuses: SourceStatus, findings: Sequence[Mapping[str, str]] = ()) -> None:
+        self.statuses = statuses
+        self.found = findings
+
+    def source_of(self, server: str) -> str | None:
+        return "configuration"
+
+    def sources(self) -> Sequence[SourceStatus]:
+        return self.statuses
+
+    def findings(self) -> Sequence[Mapping[str, str]]:
+        return self.found
 
 
 class TableFleet:
@@ -37,6 +54,7 @@ class TableFleet:
         )
         self.sequences: dict[str, int] = {}
         self.store = MemoryStore(self.clock, max_entries=1)
+        self.membership = Sources()
         self.has(*ready)
 
     @property

@@ -11,11 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.exchange import STAGES, Exchange
 from gateway.faults import Fault, Kind, Origin
 from gateway.observe.metrics import RequestMetrics, make_registry
-from gateway.ports import ConfigState, CoreView, CurrentView
+from gateway.ports import ConfigState, CoreView, CurrentView, SourceStatus
 from gateway.stores.memory import MemoryStore
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelVersion
 from routing.pool import Pool
 from routing.types import Server, State
+from tests.unit.gateway.fleets import Sources
 from tests.unit.routing.building import pool_of, route
 
 
@@ -158,7 +159,7 @@ def pool() -> Pool:
 
 
 def test_the_fleet_is_read_when_somebody_scrapes(pool: Pool) -> None:
-    registry = make_registry(RequestMetrics(), Fleet().view(pool), config_state)
+    registry = make_registry(RequestMetrics(), Fleet().view(pool), config_state, Sources())
     assert samples(registry, "server_up") == {("a",): 1, ("b",): 0}
     assert samples(registry, "model_ready") == {("m", "a", "1"): 1, ("m", "a", "2"): 0}
     lease = pool.pick(route("a"), now_s=0.0, rows=5)
@@ -172,7 +173,7 @@ def test_the_fleet_is_read_when_somebody_scrapes(pool: Pool) -> None:
 
 def test_the_page_can_be_parsed_and_tells_of_the_process_too(pool: Pool) -> None:
     requests = RequestMetrics()
-    registry = make_registry(requests, Fleet().view(pool), config_state)
+    registry = make_registry(requests, Fleet().view(pool), config_state, Sources())
     requests.observe(answered())
     page = generate_latest(registry).decode()
     names = {family.name for family in text_string_to_metric_families(page)}
@@ -181,7 +182,7 @@ def test_the_page_can_be_parsed_and_tells_of_the_process_too(pool: Pool) -> None
 
 
 def test_the_configuration_in_force_and_the_last_attempt_to_replace_it(pool: Pool) -> None:
-    registry = make_registry(RequestMetrics(), Fleet().view(pool), config_state)
+    registry = make_registry(RequestMetrics(), Fleet().view(pool), config_state, Sources())
     assert samples(registry, "config_last_reload_successful") == {(): 0}
     assert samples(registry, "config_last_reload_success_timestamp_seconds") == {(): 12}
     assert samples(registry, "config_info") == {("abc",): 1}
@@ -189,15 +190,43 @@ def test_the_configuration_in_force_and_the_last_attempt_to_replace_it(pool: Poo
 
 def test_two_gateways_in_one_process_count_apart(pool: Pool) -> None:
     counting = RequestMetrics()
-    one = make_registry(counting, Fleet().view(pool), config_state)
-    other = make_registry(RequestMetrics(), Fleet().view(pool), config_state)
+    one = make_registry(counting, Fleet().view(pool), config_state, Sources())
+    other = make_registry(RequestMetrics(), Fleet().view(pool), config_state, Sources())
     counting.observe(answered())
     assert len(samples(one, "requests_total")) == 1
     assert samples(other, "requests_total") == {}
 
 
 def test_the_store_and_the_open_sequences_are_read_too(pool: Pool) -> None:
-    registry = make_registry(RequestMetrics(), Fleet().view(pool), config_state)
+    registry = make_registry(RequestMetrics(), Fleet().view(pool), config_state, Sources())
     assert samples(registry, "store_up") == {("memory",): 1}
     assert samples(registry, "store_failures_total") == {("memory",): 0}
     assert samples(registry, "server_open_sequences") == {("b",): 7}
+
+
+def test_servers_that_have_left_are_no_label_any_more() -> None:
+    """However late their last requests are settled."""
+    there = {"a", "b"}
+    metrics = RequestMetrics(there.__contains__)
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    metrics.observe(answered(server="a"))
+    metrics.observe(answered(server="b", detached=True))
+    assert samples(registry, "upstream_attempts_total") == {("a",): 1, ("b",): 1}
+    there.remove("b")
+    metrics.observe(answered(server="b", detached=True))
+    assert samples(registry, "upstream_attempts_total") == {("a",): 1}
+    assert samples(registry, "detached_calls_total") == {}
+    metrics.observe(answered(server="a"))
+    assert samples(registry, "upstream_attempts_total") == {("a",): 2}
+
+
+def test_the_sources_of_servers_are_read_when_somebody_scrapes(pool: Pool) -> None:
+    good = SourceStatus("good", True, None, 1e9, servers=3, kept=["x"])
+    never = SourceStatus("never", False, "away", None, servers=0, kept=[])
+    registry = make_registry(
+        RequestMetrics(), Fleet().view(pool), config_state, Sources(good, never)
+    )
+    assert samples(registry, "discovery_up") == {("good",): 1, ("never",): 0}
+    assert samples(registry, "discovery_servers") == {("good",): 3, ("never",): 0}
+    assert samples(registry, "discovery_last_success_timestamp_seconds") == {("good",): 1e9}

@@ -18,6 +18,7 @@ def server(name: str, **fields: Any) -> dict[str, Any]:
     usual = {
         "up": True,
         "cordoned": False,
+        "leaving": False,
         "triton_version": "2.58.0",
         "in_flight_calls": 0,
         "detached_calls": 0,

@@ -42,6 +42,7 @@ async def listening(
         sock,
         registry=CollectorRegistry(),
         view=fleet.view,
+        membership=fleet.membership,
         desk=SteeringDesk(
             fleet.view, StateFile(None), log=lambda *_, **__: None, now=lambda: "now"
         ),
@@ -142,7 +143,8 @@ async def test_the_fleet_view_has_what_is_steered() -> None:
     async with listening() as client:
         await post(client, "/servers/a/cordon", {"X-Actor": "ann@desk"})
         view = json.loads((await get(client, "/fleet"))[1])
-    sections = {"servers", "models", "findings", "store", "breakers", "steering", "config"}
+    sections = {"servers", "sources", "models", "findings", "store"}
+    sections |= {"breakers", "steering", "config"}
     assert view.keys() == {"not_ready_reason", *sections}
     (entry,) = view["steering"].pop("audit")
     assert entry == {

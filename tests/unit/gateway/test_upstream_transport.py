@@ -1,4 +1,4 @@
-"""Whether a server's unary calls may be cancelled is decided by the version it reports."""
+"""What a server's version says about cancelling, and calls to servers that have just left."""
 
 from typing import Any, cast
 
@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstream.transport import Upstream, version_tuple
+from gateway.codec.types import InferCall
+from gateway.faults import Fault, Kind, Replay
+from gateway.upstream.control import StatisticsReader
+from gateway.upstream.transport import GrpcTransport, Upstream, version_tuple
 
 
 @pytest.mark.parametrize(
@@ -56,3 +59,17 @@ def test_the_operators_word_counts_more_than_the_version(version: str, safe: boo
     assert cancel_safe("auto") is safe
     assert cancel_safe("always") is True
     assert cancel_safe("never") is False
+
+
+def test_a_call_to_a_server_that_has_just_left_may_go_to_another_one() -> None:
+    transport = GrpcTransport({}, detached_max_s=1.0)
+    with pytest.raises(Fault) as caught:
+        transport.start("gone", cast(InferCall, None), timeout_s=1.0)
+    assert (caught.value.kind, caught.value.replay) == (Kind.UNREACHABLE, Replay.SAFE)
+    assert "gone" not in caught.value.message
+    assert transport.cancels("gone") is False
+
+
+async def test_statistics_of_a_server_that_has_just_left_are_a_fault() -> None:
+    with pytest.raises(Fault):
+        await StatisticsReader({}).statistics("gone", "", "", timeout_s=1.0)

@@ -1,0 +1,1 @@
+"""Servers that come and go: who names them, and how far a source is believed."""
