@@ -169,6 +169,7 @@ def _is_readable(path: str) -> bool:
 def _durations(root: Node) -> Iterator[Problem]:
     for section, small, large in (
         ("deadlines", "default_s", "max_s"),
+        ("deadlines", "stream_idle_s", "stream_max_s"),
         ("upstream", "reconnect_backoff_min_s", "reconnect_backoff_max_s"),
         ("breaker", "open_min_s", "open_max_s"),
     ):

@@ -24,7 +24,10 @@ Policy = Literal["least_request", "peak_ewma", "round_robin"]
 
 
 class Deadlines(Section):
-    """How long a request may take."""
+    """How long a request may take.
+
+    For a stream (`generate_stream`) `default_s`, `max_s` and `models.*.deadline_s` bound the time
+    to its first event; a client's own limit (`X-Request-Timeout-Ms`) bounds all of it."""
 
     default_s: Seconds = 60.0
     """Time a request may take when neither it nor its model says otherwise, in seconds. A minute
@@ -32,6 +35,12 @@ class Deadlines(Section):
     max_s: Seconds = 600.0
     """Longest time a request may ask for and a model may be given, in seconds. Ten minutes leave
     room for slow generation."""
+    stream_idle_s: Seconds = 60.0
+    """Longest wait for the next event of a stream, in seconds, at most `stream_max_s`. A minute is
+    far longer than a model pauses between two tokens, and ends streams that hang."""
+    stream_max_s: Seconds = 3600.0
+    """Longest time a whole stream may take, in seconds. An hour covers any generation and ends
+    models that never stop."""
 
 
 class Fleet(Section):

@@ -14,6 +14,9 @@ from routing.sequences import Pin
 
 ANONYMOUS = "anonymous"
 """The tenant of callers that nothing is known of."""
+INFERENCE = frozenset({"infer", "generate", "generate_stream"})
+"""The routes that run a model."""
+
 STAGES = ("receive", "resolve", "decode", "admit", "pick", "send", "reply", "settle")
 
 
@@ -27,6 +30,7 @@ class Exchange:
     chosen. `unsure` of the `attempts` failed and may have run. `choices` has, for each attempt, who
     could be chosen and who was. `pin` is where the state of its sequence is, None if it belongs to
     none: such a request goes there or nowhere, and once. `dropped_headers` could not be passed on.
+    `events` counts the answers of a stream so far; the first was there at `first_event_s`.
     `outcome` names what became of it: "ok" or the kind of the fault.
     """
 
@@ -50,6 +54,8 @@ class Exchange:
     pin: Pin | None = None
     detached: bool = False
     dropped_headers: tuple[str, ...] = ()
+    events: int = 0
+    first_event_s: float | None = None
     status: int = 0
     fault: Fault | None = None
     bytes_in: int = 0
@@ -75,6 +81,12 @@ class Exchange:
         self.server = lease.server
         self.attempts += 1
         self.choices.append((lease.choices, lease.server))
+
+    def count_event(self) -> None:
+        """Note one more answer."""
+        if self.first_event_s is None:
+            self.first_event_s = self.clock()
+        self.events += 1
 
     def remaining_s(self) -> float:
         """Seconds left until the deadline; negative once it has passed."""

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.exchange import Exchange
+from gateway.exchange import INFERENCE, Exchange
 from gateway.faults import Fault
 from gateway.names import UnknownName, listed
 from gateway.ports import Clock, CurrentView
@@ -33,7 +33,7 @@ class Explainer:
 
     def observe(self, exchange: Exchange) -> None:
         """Keep a settled inference request; of two with one id the later."""
-        if exchange.route == "infer":
+        if exchange.route in INFERENCE:
             if exchange.fault is not None:
                 exchange.fault.without_frames()  # which would keep the request's body alive
             self._requests[exchange.request_id] = exchange

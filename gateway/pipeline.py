@@ -1,45 +1,58 @@
 """The life of an inference request: receive, resolve, decode, admit, pick, send, reply, settle.
 
 The edge has received the request; `Pipeline.infer` takes it from resolve to reply. Pick and send
-form the retry loop. Everything is decided synchronously on one snapshot; only send waits.
+form the retry loop. Everything is decided synchronously on one snapshot; only send waits. What is
+special about streams is in `gateway.streams`, which goes through the same stages.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from gateway.attempt import Attempt
 from gateway.codec.compression import choose_encoding, pack, unpack
 from gateway.codec.infer_reply import EncodedBody, encode_reply
 from gateway.codec.infer_request import InferDecoder, parse_header_length
 from gateway.codec.types import InferCall, InferReply
 from gateway.exchange import Exchange
-from gateway.faults import Blame, Fault, Kind, Origin
+from gateway.faults import Fault
 from gateway.hedging import HedgePolicy, hedged
-from gateway.ports import Clock, Fleet, Transport, UpstreamCall
-from gateway.sequences import Sequences
+from gateway.ports import Clock, Fleet, Transport
+from gateway.sequences import Sequences, Turn
 from routing.aliases import Aliases
 from routing.budget import RetryBudget
 from routing.errors import RoutingError
-from routing.fleet import ModelVersion, VersionRoute
+from routing.fleet import VersionRoute
 from routing.pool import Lease, Pool
 from routing.retry import RetryPolicy
-from routing.types import ModelSpec, Replay
+from routing.types import ModelSpec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
     """How long a request may take, in seconds: the smallest of all that apply.
 
-    `default_s` is for requests where neither the client nor the model sets one.
+    `default_s` is for requests where neither the client nor the model sets one. A stream has that
+    time for its first event; afterwards each one may take `stream_idle_s` and all of them, from the
+    start of the request, `stream_max_s`.
     """
 
     default_s: float
     max_s: float
     by_model: Mapping[str, float]
+    stream_idle_s: float
+    stream_max_s: float
 
     def allow(self, model: str, asked_s: float | None) -> float:
         """Return the seconds a request to `model` has in all."""
         limits = [limit for limit in (asked_s, self.by_model.get(model)) if limit is not None]
         return min([*limits, self.max_s]) if limits else self.default_s
+
+    def allow_stream(self, asked_s: float | None) -> float:
+        """Return the seconds a stream has in all once its first event has come."""
+        return self.stream_max_s if asked_s is None else min(asked_s, self.stream_max_s)
 
 
 @dataclass(slots=True)
@@ -123,7 +136,7 @@ class Pipeline:
         self._pool = pool
         self._transport = transport
         self._decoder = decoder
-        self._deadlines = deadlines
+        self.deadlines = deadlines
         self._retries = retries
         self._sequences = sequences
         self._max_unpacked_bytes = max_unpacked_bytes
@@ -132,17 +145,21 @@ class Pipeline:
     async def infer(self, exchange: Exchange, request: ReceivedInfer) -> AnsweredInfer:
         """Answer one request. Raises Fault for everything that is not an answer."""
         exchange.enter("resolve")
-        route = self._resolve(exchange, request)
+        route = self.resolve(exchange, request)
+        if route.spec.decoupled:
+            raise Fault.unsupported(
+                "HTTP end point doesn't support models with decoupled transaction policy"
+            )
         exchange.enter("decode")
-        call = self._decode(request, route)
-        if call.is_sequence():
-            reply = await self._send_in_sequence(exchange, route, call, asked=request.version)
-        else:
-            reply = await self._send(exchange, route, call)
+        lengths = parse_header_length(request.header_lengths)
+        call = self._decoder.decode(self.unpacked(request), lengths, route.spec)
+        call.metadata = request.metadata
+        reply = await self.ask(exchange, route, call, asked=request.version)
         exchange.enter("reply")
         return _encode(encode_reply(reply, call), request.accept_encoding)
 
-    def _resolve(self, exchange: Exchange, request: ReceivedInfer) -> VersionRoute:
+    def resolve(self, exchange: Exchange, request: ReceivedInfer) -> VersionRoute:
+        """Find where the model is ready, and set the deadline. Raises Fault."""
         model, version = self._aliases.resolve(
             request.model, request.version, tenant=exchange.tenant, header=request.header
         )
@@ -154,31 +171,39 @@ class Pipeline:
         exchange.model, exchange.version = spec.model, str(spec.version)
         if request.version is None and request.model in self._aliases.by_name:
             exchange.alias = request.model
-        allowed_s = self._deadlines.allow(spec.model, exchange.timeout_s)
+        allowed_s = self.deadlines.allow(spec.model, exchange.timeout_s)
         exchange.deadline_s = exchange.started_s + allowed_s
-        if spec.decoupled:
-            raise Fault.unsupported(
-                "HTTP end point doesn't support models with decoupled transaction policy"
-            )
         return route
 
-    def _decode(self, request: ReceivedInfer, route: VersionRoute) -> InferCall:
-        body = request.body
-        if request.content_encoding:
-            body = unpack(body, request.content_encoding, max_bytes=self._max_unpacked_bytes)
-        header_length = parse_header_length(request.header_lengths)
-        call = self._decoder.decode(body, header_length, route.spec)
-        call.metadata = request.metadata
-        return call
+    def unpacked(self, request: ReceivedInfer) -> bytes:
+        """Return the body as it was before it was compressed. Raises Fault."""
+        if not request.content_encoding:
+            return request.body
+        return unpack(request.body, request.content_encoding, max_bytes=self._max_unpacked_bytes)
 
-    async def _send_in_sequence(
+    def attempt(self, exchange: Exchange, spec: ModelSpec, lease: Lease) -> Attempt:
+        """Return what holds `lease` until the work on its server has ended."""
+        return Attempt(exchange, spec, lease, fleet=self._fleet, clock=self._clock)
+
+    async def join(
+        self, exchange: Exchange, route: VersionRoute, call: InferCall, *, asked: int | None
+    ) -> Turn:
+        """Find the server that has, or is to have, the state of a sequence; see `Sequences`."""
+        exchange.enter("admit")
+        return await self._sequences.join(exchange, route, call, asked=asked)
+
+    async def ask(
         self, exchange: Exchange, route: VersionRoute, call: InferCall, *, asked: int | None
     ) -> InferReply:
-        """Send to the one server that has, or is to have, the state; `asked` is the version."""
-        exchange.enter("admit")
-        turn = await self._sequences.join(exchange, route, call, asked=asked)
+        """Return the one answer to a unary call; `asked` is the version the request names.
+
+        Raises Fault.
+        """
+        if not call.is_sequence():
+            return await self._send_unary(exchange, route, call)
+        turn = await self.join(exchange, route, call, asked=asked)
         try:
-            reply = await self._send(exchange, turn.route, call)
+            reply = await self._send_unary(exchange, turn.route, call)
             await turn.answered(reply)
         except Fault as fault:
             raise await turn.failed(fault) from None
@@ -186,8 +211,28 @@ class Pipeline:
             turn.left()
         return reply
 
-    async def _send(self, exchange: Exchange, route: VersionRoute, call: InferCall) -> InferReply:
-        """Pick and send until there is an answer, or no further attempt is allowed."""
+    async def _send_unary(
+        self, exchange: Exchange, route: VersionRoute, call: InferCall
+    ) -> InferReply:
+        async def attempt(lease: Lease) -> InferReply:
+            return await self._attempt_or_hedge(exchange, route.spec, call, lease)
+
+        idempotent = self._retries.idempotent(route.spec.model)
+        return await self.send(exchange, route, call, attempt, idempotent=idempotent)
+
+    async def send(
+        self,
+        exchange: Exchange,
+        route: VersionRoute,
+        call: InferCall,
+        attempt: Callable[[Lease], Awaitable[T]],
+        *,
+        idempotent: bool,
+    ) -> T:
+        """Pick and send until there is an answer, or no further attempt is allowed.
+
+        Unless `idempotent`, what may have run is not sent again. Raises the last Fault.
+        """
         failed: Fault | None = None
         self._retries.budget(route.spec.model).deposit(exchange.started_s)
         while True:
@@ -195,20 +240,22 @@ class Pipeline:
             lease = self._pick(exchange, route.spec, call, failed=failed)
             exchange.enter("send")
             try:
-                return await self._attempt_or_hedge(exchange, route.spec, call, lease)
+                return await attempt(lease)
             except Fault as fault:
-                if not self._may_retry(exchange, route.spec, fault):
+                if not self._may_retry(exchange, route.spec, fault, idempotent=idempotent):
                     raise
                 failed = fault.without_frames()
 
-    def _may_retry(self, exchange: Exchange, spec: ModelSpec, fault: Fault) -> bool:
+    def _may_retry(
+        self, exchange: Exchange, spec: ModelSpec, fault: Fault, *, idempotent: bool
+    ) -> bool:
         if exchange.pin is not None:
             return False
         return self._retries.policy.allows(
             fault.replay,
             attempts=exchange.attempts,
             unsure=exchange.unsure,
-            idempotent=self._retries.idempotent(spec.model),
+            idempotent=idempotent,
             remaining_s=exchange.remaining_s(),
             budget=self._retries.budget(spec.model),
             now_s=self._clock(),
@@ -265,55 +312,11 @@ class Pipeline:
     async def _attempt(
         self, exchange: Exchange, spec: ModelSpec, call: InferCall, lease: Lease
     ) -> InferReply:
-        remaining_s = exchange.remaining_s()
-        blame = Blame.UNTOLD
-        upstream: UpstreamCall | None = None
-        try:
-            if remaining_s <= 0:
-                raise Fault.deadline_passed()
+        with self.attempt(exchange, spec, lease) as attempt:
+            remaining_s = attempt.remaining_s()
             upstream = self._transport.start(lease.server, call, timeout_s=remaining_s)
-            reply = await upstream.reply(remaining_s)
-            blame = Blame.NOBODY
-            exchange.server = lease.server
-        except TimeoutError:
-            blame = _unless_asked(exchange, Blame.SLOW)
-            raise Fault.deadline_passed() from None
-        except Fault as fault:
-            blame = _unless_asked(exchange, fault.blame)
-            self._note_failure(exchange, spec, lease.server, fault)
-            raise
-        finally:
-            lease.settle(blame, self._clock())
-            self._give_back(exchange, lease, upstream)
-        return reply
-
-    def _give_back(self, exchange: Exchange, lease: Lease, upstream: UpstreamCall | None) -> None:
-        # A place is free only when the work on the server is over, not when the caller is gone.
-        if upstream is None or upstream.ended:
-            lease.release()
-        elif upstream.abandon(lease.release):
-            lease.detach()
-            exchange.detached = True
-
-    def _note_failure(self, exchange: Exchange, spec: ModelSpec, server: str, fault: Fault) -> None:
-        exchange.tried.add(server)
-        exchange.unsure += fault.replay is Replay.UNSURE
-        if fault.origin is not Origin.UPSTREAM:
-            return
-        if fault.kind in (Kind.UNREACHABLE, Kind.DRAINING):
-            self._fleet.unreachable(server, fault.detail or fault.message)
-        elif fault.blame is Blame.SERVER:
-            self._fleet.broken(server)
-        elif fault.kind is Kind.NOT_READY:
-            self._fleet.not_ready(server, ModelVersion(spec.model, spec.version), fault.message)
-
-
-def _unless_asked(exchange: Exchange, blame: Blame) -> Blame:
-    """Return `blame`, unless the caller asked for the deadline: that tells nothing of a server."""
-    asked_s = exchange.timeout_s
-    if asked_s is None or exchange.started_s + asked_s > exchange.deadline_s:
-        return blame
-    return Blame.UNTOLD if blame is Blame.SLOW else blame
+            attempt.upstream = upstream
+            return await upstream.reply(remaining_s)
 
 
 def _encode(encoded: EncodedBody, accept_encoding: str | None) -> AnsweredInfer:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from gateway.codec.types import InferCall, InferReply
 from gateway.exchange import Exchange
+from gateway.faults import Fault
 from routing.aliases import Aliases
 from routing.fleet import FleetSnapshot, ModelVersion
 from routing.pool import Pool
@@ -40,11 +41,33 @@ class UpstreamCall(Protocol):
         """
 
 
+class UpstreamStream(Protocol):
+    """One inference under way on one server that may answer any number of times."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream is over on the wire, whatever its outcome."""
+
+    async def next(self, timeout_s: float) -> InferReply | Fault | None:
+        """Wait for the next answer, or the model's error in place of one; None at the end.
+
+        Nothing is read from the server but what is asked for here. Raises TimeoutError after
+        `timeout_s`, and Fault when the server or the connection ends the stream. Unless it has
+        ended, the stream must be abandoned.
+        """
+
+    def abandon(self, on_end: Callable[[], None]) -> bool:
+        """Cancel the stream; `on_end` runs once when it has really ended. Returns False."""
+
+
 class Transport(Protocol):
     """Sends inference calls to servers."""
 
     def start(self, server: str, call: InferCall, *, timeout_s: float) -> UpstreamCall:
         """Put the call on the wire to `server`. Never blocks."""
+
+    def open_stream(self, server: str, call: InferCall) -> UpstreamStream:
+        """Put the call on a stream of its own to `server`. Never blocks."""
 
     def cancels(self, server: str) -> bool:
         """Whether a call to `server` can be cancelled there without harm."""

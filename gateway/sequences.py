@@ -77,9 +77,17 @@ class Turn:
     _sequences: "Sequences" = field(repr=False)
 
     async def answered(self, reply: InferReply) -> None:
-        """The server has answered."""
+        """The server has answered, and will not again."""
+        self.restore(reply)
+        await self.ended()
+
+    def restore(self, reply: InferReply) -> None:
+        """Put the id of the caller into one answer."""
         if "sequence_id" in reply.parameters:
             reply.parameters = {**reply.parameters, "sequence_id": self.own_id}
+
+    async def ended(self) -> None:
+        """The server has answered as often as it will."""
         if self.ends:
             await self._sequences.forget(self)
 

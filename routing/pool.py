@@ -44,7 +44,9 @@ class Lease:
     rows in flight, so that hanging up is no way round the load of a server.
     """
 
-    __slots__ = ("_detached", "_pool", "_rows", "_since_s", "candidate", "choices", "probe")
+    __slots__ = (
+        "_detached", "_heard_s", "_pool", "_rows", "candidate", "choices", "probe", "since_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -58,7 +60,8 @@ class Lease:
     ) -> None:
         self._pool: Pool | None = pool
         self._rows = rows
-        self._since_s = now_s
+        self.since_s = now_s
+        self._heard_s: float | None = None
         self._detached = False
         self.choices = choices
         self.candidate = candidate
@@ -74,13 +77,20 @@ class Lease:
         """The name of the server this place is on."""
         return self.candidate.name
 
+    def heard(self, now_s: float) -> None:
+        """Note a part of an answer that comes in parts: the first one says how fast it was."""
+        self.candidate.model.load.last_reply_s = now_s
+        if self._heard_s is None:
+            self._heard_s = now_s
+
     def settle(self, blame: Blame, now_s: float) -> None:
         """Say how the attempt ended. The place is given back by `release`.
 
         A probe's place is given back at once: the call may run on detached for a long time.
         """
         if self._pool is not None:
-            self._pool.learn(self, blame, now_s - self._since_s, now_s)
+            answered_s = now_s if self._heard_s is None else self._heard_s
+            self._pool.learn(self, blame, answered_s - self.since_s, now_s)
             self._pool.end_probe(self)
 
     def detach(self) -> None:
@@ -255,7 +265,7 @@ class Pool:
                 lease.candidate.start_slowly(now_s)
         else:
             model.fail(blame, took_s, now_s)
-            changed = self._judge(group, lease, blame, now_s - took_s, now_s)
+            changed = self._judge(group, lease, blame, now_s)
         if changed:
             self._changed()
 
@@ -338,9 +348,7 @@ class Pool:
         if self._successor is not None:
             self._successor._changed()
 
-    def _judge(
-        self, group: Group, lease: Lease, blame: Blame, began_s: float, now_s: float
-    ) -> bool:
+    def _judge(self, group: Group, lease: Lease, blame: Blame, now_s: float) -> bool:
         server, holders = lease.server, lease.choices.holders
         match blame:
             case Blame.VERSION:
@@ -350,7 +358,7 @@ class Pool:
             case Blame.FATAL:
                 return group.fatal(server, holders, now_s)
             case Blame.SERVER:
-                return self._lost(server, began_s, now_s)
+                return self._lost(server, lease.since_s, now_s)
             case _:
                 return False
 

@@ -34,11 +34,15 @@ ON_BOTH = (
     "two_in",
     "params",
     "boom",
+    "stream",
 )
 ONLY_ON_A = (
     "custom_model",
     "empty_out",
     "classify",
+    "mock_llm",
+    "shapes",
+    "batched_shapes",
     *(f"echo_{datatype}" for datatype in repository.DATATYPES if f"echo_{datatype}" not in ON_BOTH),
 )
 ONLY_ON_B = ("priority", "accumulator")

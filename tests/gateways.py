@@ -87,7 +87,9 @@ class GatewayProcess:
 
     def events(self) -> list[dict[str, Any]]:
         """Return what the process has logged so far."""
-        lines = self.log_path.read_text().splitlines()
+        lines = (
+            self.log_path.read_text().rpartition("\n")[0].splitlines()
+        )  # the last is half written
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def fleet(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def encode_reply(reply: InferReply, call: InferCall) -> EncodedBody:
     document["model_name"] = reply.model
     document["model_version"] = reply.version
     if reply.parameters:
-        document["parameters"] = _parameters(reply.parameters)
+        document["parameters"] = parameter_values(reply.parameters)
     document["outputs"] = [
         _output(output, tail if call.wants_binary(output.name) else None)
         for output in reply.outputs
@@ -66,7 +66,8 @@ def _output(output: OutputTensor, tail: list[bytes] | None) -> dict[str, Any]:
     return entry
 
 
-def _parameters(parameters: Mapping[str, Scalar]) -> dict[str, Any]:
+def parameter_values(parameters: Mapping[str, Scalar]) -> dict[str, Any]:
+    """Return response parameters as orjson can write them."""
     return {
         key: orjson.Fragment(number_text(value))
         if isinstance(value, float) and not math.isfinite(value)

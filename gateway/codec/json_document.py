@@ -4,7 +4,7 @@ Decides what is JSON here: RFC 8259 plus the bare tokens NaN, Infinity, -Infinit
 that Triton's RapidJSON takes; of a repeated key the last one counts; integers beyond 64 bits are
 doubles. Refuses to know what fields mean, except that `inputs[].data` may be huge: in a large body
 it stays a `simdjson.Array`, which becomes numbers without a Python object for each. Called by the
-infer request reader.
+readers of infer and generate requests.
 
 Three parsers, the fastest first. simdjson reads large bodies, but only those it reads exactly as
 orjson would; orjson reads the rest; the standard library reads what has a bare NaN or infinity.
@@ -13,6 +13,7 @@ orjson would; orjson reads the rest; the standard library reads what has a bare 
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,9 @@ import simdjson
 
 from gateway.codec.request_fields import MAX_ENTRIES
 from gateway.faults import Fault
+
+Members = tuple[tuple[str, Any], ...]
+"""An object as it was written: (key, value) pairs, repeated keys included."""
 
 MAX_DATA_DEPTH: Final = 100
 """Deepest nesting of `data`, counting `[1]` as 1. Triton's limit since 25.05."""
@@ -56,6 +60,17 @@ def parse_document(text: bytes, *, simd_from_bytes: int) -> dict[str, Any]:
     return document
 
 
+def parse_members(text: bytes) -> Members:
+    """Parse an object in which repeated keys matter; objects inside it are `Members` as well.
+
+    The same texts are faults as for `parse_document`.
+    """
+    document = _parse_lenient(text, tuple)
+    if type(document) is not tuple:
+        raise _malformed("the document is not an object")
+    return document
+
+
 def _malformed(reason: str) -> Fault:
     return Fault.invalid(_LEAD + reason)
 
@@ -70,12 +85,14 @@ def _parse(text: bytes) -> Any:
         raise _malformed(f"{reason} at {error.pos}") from error
 
 
-def _parse_lenient(text: bytes) -> Any:
+def _parse_lenient(text: bytes, of_pairs: Callable[[list[Any]], Any] | None = None) -> Any:
     try:
         decoded = text.decode()
         if _BARE_INF.search(decoded):
             decoded = _STRING_OR_INF.sub(_long_infinity, decoded)
-        document = json.loads(decoded, parse_int=_integer, parse_float=_finite)
+        document = json.loads(
+            decoded, parse_int=_integer, parse_float=_finite, object_pairs_hook=of_pairs
+        )
     except RecursionError as error:
         raise _malformed("the document is nested too deeply") from error
     except ValueError as error:

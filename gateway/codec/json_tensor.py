@@ -20,13 +20,15 @@ from gateway.codec.tensor_size import LENGTH
 from gateway.faults import Fault
 
 _CONTAINERS: Final = frozenset({list, simdjson.Array})
-_ELEMENTS: Final[dict[str | None, tuple[frozenset[type], str]]] = {
-    "d": (frozenset({int, float}), "numbers"),
-    "i": (frozenset({int}), "integers"),
-    "u": (frozenset({int}), "non-negative integers"),
+_Expected = tuple[frozenset[type], str, str]
+"""The types of the elements, what they are, and what Triton says when they are not."""
+_ELEMENTS: Final[dict[str | None, _Expected]] = {
+    "d": (frozenset({int, float}), "numbers", "non-number as double"),
+    "i": (frozenset({int}), "integers", "non-signed-integer as signed-integer"),
+    "u": (frozenset({int}), "non-negative integers", "non-unsigned-integer as unsigned-integer"),
 }
-_BOOLEANS: Final = (frozenset({bool}), "booleans")
-_STRINGS: Final = (frozenset({str}), "strings")
+_BOOLEANS: Final = (frozenset({bool}), "booleans", "non-boolean as boolean")
+_STRINGS: Final = (frozenset({str}), "strings", "non-string as string")
 _PACKED: Final = {"FP32": "f", "FP64": "d"}
 _SMALL: Final = 256
 """Up to so many elements struct is faster than numpy."""
@@ -137,17 +139,15 @@ def _float_bytes(wide: np.ndarray[Any, Any], datatype: Datatype) -> bytes:
     return rounded.astype(datatype.storage).tobytes()
 
 
-def _checked_leaves(
-    data: Any, expected: tuple[frozenset[type], str], datatype: Datatype, path: str
-) -> list[Any]:
+def _checked_leaves(data: Any, expected: _Expected, datatype: Datatype, path: str) -> list[Any]:
     leaves: list[Any] = []
     _collect(list(data), leaves, 1, path)
-    allowed, plural = expected
+    allowed, plural, triton_says = expected
     if not allowed.issuperset(map(type, leaves)):
         at = next(at for at, leaf in enumerate(leaves) if type(leaf) not in allowed)
         found = _KINDS.get(type(leaves[at]), "an object")
         reason = f"expected {plural} for datatype {datatype.name}, element {at} is {found}"
-        raise unparsable(path, reason)
+        raise unparsable(path, f"{reason} (attempt to access JSON {triton_says})")
     return leaves
 
 

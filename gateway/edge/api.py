@@ -11,19 +11,22 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import hdrs, web
 
-from gateway.edge.answers import JSON, SERVER, Answer, fault_answer
+from gateway.edge.answers import JSON, SERVER, Answer, error_body, fault_answer
+from gateway.edge.event_response import EventResponse
 from gateway.edge.forward import ForwardedHeaders
 from gateway.edge.metadata import Handler
 from gateway.edge.receive import REQUEST_ID, BodyLimits, Inbound, read_body, request_id, timeout_s
 from gateway.edge.response import WholeResponse
 from gateway.edge.routes import Route, match
-from gateway.exchange import Exchange
-from gateway.faults import Fault, Kind, Origin
+from gateway.exchange import INFERENCE, Exchange
+from gateway.faults import Blame, Fault, Kind, Origin
 from gateway.pipeline import AnsweredInfer, Pipeline, ReceivedInfer
 from gateway.ports import Clock, Observer
+from gateway.streams import Events, Streams
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _BINARY = "application/octet-stream"
+_EVENTS = "text/event-stream; charset=utf-8"
 _log = logging.getLogger(__name__)
 
 
@@ -34,6 +37,7 @@ class Api:
         self,
         *,
         pipeline: Pipeline,
+        streams: Streams,
         handlers: Mapping[str, Handler],
         observer: Observer,
         body_limits: BodyLimits,
@@ -43,6 +47,7 @@ class Api:
         clock: Clock,
     ) -> None:
         self._pipeline = pipeline
+        self._streams = streams
         self._handlers = handlers
         self._observer = observer
         self._body_limits = body_limits
@@ -74,8 +79,13 @@ class Api:
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
+        holds_body = True
         try:
             answer = await self._answer(exchange, request)
+            if isinstance(answer, Events):
+                self._inbound.release(exchange.bytes_in)  # it was sent on
+                holds_body = False
+                return await self._write_events(exchange, request, answer)
             return await self._write(exchange, request, answer)
         except asyncio.CancelledError:
             if self._draining():
@@ -87,27 +97,25 @@ class Api:
             raise
         finally:
             self._running.discard(task)
-            self._inbound.release(exchange.bytes_in)
+            if holds_body:
+                self._inbound.release(exchange.bytes_in)
             self._settle(exchange)
 
-    async def _answer(self, exchange: Exchange, request: web.BaseRequest) -> Answer:
+    async def _answer(self, exchange: Exchange, request: web.BaseRequest) -> Answer | Events:
         try:
             return await self._dispatch(exchange, request)
         except Fault as fault:
             exchange.fault = fault.without_frames()
         except Exception as error:
-            _log.exception("request %s failed inside the gateway", exchange.request_id)
-            exchange.fault = Fault(
-                Kind.INTERNAL,
-                "internal error of the gateway",
-                origin=Origin.GATEWAY,
-                detail=repr(error),
-            )
+            exchange.fault = _internal(exchange, error)
         answer = fault_answer(exchange.fault)
+        if exchange.route == "generate_stream" and _is_the_models(exchange.fault):
+            answer.parts = [b"data: %b\n\n" % part for part in answer.parts]
+            answer.headers["Content-Type"] = _EVENTS
         answer.close = not request.content.is_eof()
         return answer
 
-    async def _dispatch(self, exchange: Exchange, request: web.BaseRequest) -> Answer:
+    async def _dispatch(self, exchange: Exchange, request: web.BaseRequest) -> Answer | Events:
         exchange.path = request.raw_path
         exchange.timeout_s = timeout_s(request)
         # The body before the route: left unread, it would make the connection useless.
@@ -117,11 +125,16 @@ class Api:
         exchange.bytes_in = len(body)
         route = match(request.method, request.raw_path)
         exchange.route = route.name
-        if route.name != "infer":
+        if route.name not in INFERENCE:
             return await self._handlers[route.name](route, body)
         received = _received(request, route, body)
         received.metadata, exchange.dropped_headers = self._forwarded.take(request.headers)
-        return _infer_answer(await self._pipeline.infer(exchange, received))
+        if route.name == "infer":
+            return _infer_answer(await self._pipeline.infer(exchange, received))
+        if route.name == "generate":
+            answer = await self._streams.generate(exchange, received)
+            return Answer(parts=(answer,), headers={"Content-Type": JSON})
+        return await self._streams.generate_stream(exchange, received)
 
     async def _write(
         self, exchange: Exchange, request: web.BaseRequest, answer: Answer
@@ -129,9 +142,7 @@ class Api:
         exchange.enter("reply")
         exchange.status = answer.status
         exchange.bytes_out = answer.length
-        answer.headers[REQUEST_ID] = exchange.request_id
-        answer.headers["Server"] = SERVER
-        answer.headers["Server-Timing"] = _server_timing(exchange)
+        answer.headers |= _gateway_headers(exchange)
         response = WholeResponse(
             answer,
             close=answer.close or self._draining(),
@@ -141,11 +152,51 @@ class Api:
         await response.write_eof()
         return response
 
+    async def _write_events(
+        self, exchange: Exchange, request: web.BaseRequest, events: Events
+    ) -> web.StreamResponse:
+        exchange.enter("reply")
+        exchange.status = 200
+        response = EventResponse(
+            _event_headers(exchange), close=self._draining(), stall_s=self._body_limits.stall_s
+        )
+        try:
+            await self._pass_on(exchange, request, events, response)
+        except Fault as fault:
+            exchange.fault = fault.without_frames()
+        except asyncio.CancelledError:
+            if not self._draining():
+                raise
+            exchange.fault = _shut_down()
+        except ConnectionError:
+            raise
+        except Exception as error:
+            exchange.fault = _internal(exchange, error)
+        else:
+            return response
+        finally:
+            events.close()
+        await response.cut_off(error_body(exchange.fault.message))
+        return response
+
+    async def _pass_on(
+        self,
+        exchange: Exchange,
+        request: web.BaseRequest,
+        events: Events,
+        response: EventResponse,
+    ) -> None:
+        await response.prepare(request)
+        while (event := await events.next()) is not None:
+            document = error_body(event.message) if isinstance(event, Fault) else event
+            exchange.bytes_out += await response.send(document, within_s=exchange.remaining_s())
+        await response.write_eof()
+
     async def _cut_off(self, exchange: Exchange, request: web.BaseRequest) -> None:
         """Tell the caller that the grace time is over, if there is still somebody to tell."""
         if exchange.status or request.transport is None or request.transport.is_closing():
             return
-        exchange.fault = Fault(Kind.SHUTDOWN, "the gateway was shut down", origin=Origin.GATEWAY)
+        exchange.fault = _shut_down()
         with contextlib.suppress(ConnectionError):
             await self._write(exchange, request, fault_answer(exchange.fault))
 
@@ -180,12 +231,49 @@ def _infer_answer(infer: AnsweredInfer) -> Answer:
     return answer
 
 
+def _is_the_models(fault: Fault) -> bool:
+    """Whether a model reported it: in a stream that is an event even when it is the first one."""
+    return fault.origin is Origin.UPSTREAM and fault.blame in (Blame.VERSION, Blame.FATAL)
+
+
+def _gateway_headers(exchange: Exchange) -> dict[str, str]:
+    return {
+        REQUEST_ID: exchange.request_id,
+        "Server": SERVER,
+        "Server-Timing": _server_timing(exchange),
+    }
+
+
+def _event_headers(exchange: Exchange) -> dict[str, str]:
+    # What stands between must neither keep events nor collect them first.
+    return {
+        "Content-Type": _EVENTS,
+        "Cache-Control": "no-cache",
+        "X-Accel-Buffering": "no",
+        **_gateway_headers(exchange),
+    }
+
+
 def _server_timing(exchange: Exchange) -> str:
     """Return the Server-Timing header: the gateway's own time and the upstream's, in ms."""
     own_ms = exchange.own_time_s * 1000
     if not exchange.attempts:
         return f"gateway;dur={own_ms:.3f}"
     return f"gateway;dur={own_ms:.3f}, upstream;dur={exchange.spent_s.get('send', 0.0) * 1000:.3f}"
+
+
+def _internal(exchange: Exchange, error: Exception) -> Fault:
+    _log.error("request %s failed inside the gateway", exchange.request_id, exc_info=error)
+    return Fault(
+        Kind.INTERNAL,
+        "internal error of the gateway",
+        origin=Origin.GATEWAY,
+        detail=repr(error),
+    )
+
+
+def _shut_down() -> Fault:
+    return Fault(Kind.SHUTDOWN, "the gateway was shut down", origin=Origin.GATEWAY)
 
 
 def _client_gone() -> Fault:

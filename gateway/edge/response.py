@@ -5,6 +5,7 @@ that are known from their first to their last byte that is a third of the server
 """
 
 import asyncio
+import math
 from http import HTTPStatus
 
 from aiohttp import web
@@ -12,8 +13,35 @@ from aiohttp.http import HttpVersion10
 
 from gateway.edge.answers import Answer
 
-_DRAIN_FROM_BYTES = 64 * 1024
+DRAIN_FROM_BYTES = 64 * 1024
+"""More unsent bytes than this are waited for."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
+
+
+async def drain(
+    request: web.BaseRequest,
+    transport: asyncio.Transport,
+    *,
+    stall_s: float,
+    within_s: float = math.inf,
+) -> None:
+    """Wait until the client has taken what was written, as long as it takes any of it at all.
+
+    Cuts it off and raises ConnectionResetError after `stall_s` without progress, or `within_s`.
+    """
+    now = asyncio.get_running_loop().time
+    end_s = now() + within_s
+    left = transport.get_write_buffer_size()
+    while True:
+        try:
+            async with asyncio.timeout(min(stall_s, end_s - now())):
+                await request.writer.drain()
+            return
+        except TimeoutError:
+            before, left = left, transport.get_write_buffer_size()
+            if left >= before or now() >= end_s:
+                transport.abort()
+                raise ConnectionResetError("the client stopped reading") from None
 
 
 class WholeResponse(web.StreamResponse):
@@ -48,22 +76,8 @@ class WholeResponse(web.StreamResponse):
         parts = [] if request.method == "HEAD" else self._answer.parts
         transport.writelines([head, *parts])
         request.writer.output_size += len(head) + self._answer.length
-        if self._answer.length >= _DRAIN_FROM_BYTES:
-            await self._drain(request, transport)
-
-    async def _drain(self, request: web.BaseRequest, transport: asyncio.Transport) -> None:
-        """Wait until the client has taken the answer, as long as it takes any of it at all."""
-        left = transport.get_write_buffer_size()
-        while True:
-            try:
-                async with asyncio.timeout(self._stall_s):
-                    await request.writer.drain()
-                return
-            except TimeoutError:
-                before, left = left, transport.get_write_buffer_size()
-                if left >= before:
-                    transport.abort()
-                    raise ConnectionResetError("the client stopped reading") from None
+        if self._answer.length >= DRAIN_FROM_BYTES:
+            await drain(request, transport, stall_s=self._stall_s)
 
     def _head(self, request: web.BaseRequest) -> bytes:
         answer = self._answer

@@ -25,6 +25,8 @@ _OF_MODEL = {
     "config": ("GET", "model_config"),
     "stats": ("GET", "model_statistics"),
     "infer": ("POST", "infer"),
+    "generate": ("POST", "generate"),
+    "generate_stream": ("POST", "generate_stream"),
 }
 _INDEX_OF_REPOSITORY = ("POST", "repository_index")
 ROUTES = frozenset(

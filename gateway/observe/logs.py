@@ -185,6 +185,10 @@ def _fields(exchange: Exchange) -> dict[str, object]:
         fields |= {"server": exchange.server, "attempts": exchange.attempts}
     if exchange.dropped_headers:
         fields["dropped_headers"] = exchange.dropped_headers
+    if exchange.first_event_s is not None:
+        fields["events"] = exchange.events
+        first_s = exchange.first_event_s - exchange.started_s
+        fields["first_event_ms"] = round(first_s * 1000, 3)
     if exchange.detached:
         fields["detached"] = True
     if exchange.fault is not None:

@@ -18,7 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from gateway.exchange import STAGES, Exchange
+from gateway.exchange import INFERENCE, STAGES, Exchange
 from gateway.ports import ConfigState, CurrentView, Membership
 from routing.pool import Pool
 from routing.types import State
@@ -64,6 +64,8 @@ class RequestMetrics(Collector):
         self._is_known = is_known
         self._requests: dict[tuple[str, str, str, str], int] = {}
         self._durations: dict[str, _Histogram] = {}
+        self._first_events: dict[str, _Histogram] = {}
+        self._events: dict[str, int] = {}
         self._own_time = _Histogram(_OWN_TIME_BUCKETS_S)
         self._stages_s = dict.fromkeys(STAGES, 0.0)
         self._attempts: dict[str, int] = {}
@@ -75,14 +77,15 @@ class RequestMetrics(Collector):
         """Count one settled request."""
         key = (exchange.route, exchange.model, exchange.version, exchange.outcome)
         self._requests[key] = self._requests.get(key, 0) + 1
-        if exchange.route == "infer" and exchange.model:
+        if exchange.route in INFERENCE and exchange.model:
             self._observe_infer(exchange)
 
     def _observe_infer(self, exchange: Exchange) -> None:
-        durations = self._durations.get(exchange.model)
-        if durations is None:
-            durations = self._durations[exchange.model] = _Histogram(_DURATION_BUCKETS_S)
-        durations.observe(exchange.duration_s)
+        _histogram(self._durations, exchange.model).observe(exchange.duration_s)
+        if exchange.route == "generate_stream" and exchange.first_event_s is not None:
+            first_s = exchange.first_event_s - exchange.started_s
+            _histogram(self._first_events, exchange.model).observe(first_s)
+            self._events[exchange.model] = self._events.get(exchange.model, 0) + exchange.events
         self._own_time.observe(exchange.own_time_s)
         for stage, spent_s in exchange.spent_s.items():
             self._stages_s[stage] += spent_s
@@ -129,6 +132,9 @@ class RequestMetrics(Collector):
             self._detached,
         )
         yield _counted(
+            "stream_events", "Events of streams passed on, by model.", "model", self._events
+        )
+        yield _counted(
             "body_bytes",
             "Bytes of request (in) and response (out) bodies of inference requests.",
             "direction",
@@ -142,14 +148,16 @@ class RequestMetrics(Collector):
                     del counts[server]
 
     def _times(self) -> Iterator[Metric]:
-        durations = HistogramMetricFamily(
-            "triton_gateway_request_duration_seconds",
+        yield _by_model(
+            "request_duration_seconds",
             "Time from the first byte of an inference request to its settlement.",
-            labels=("model",),
+            self._durations,
         )
-        for model, histogram in self._durations.items():
-            durations.add_metric([model], histogram.buckets(), histogram.sum_s)
-        yield durations
+        yield _by_model(
+            "time_to_first_event_seconds",
+            "Time from the first byte of a generate_stream request to its first event.",
+            self._first_events,
+        )
         own = HistogramMetricFamily(
             "triton_gateway_own_time_seconds",
             "The gateway's own share of an inference request: all but waiting for the body and "
@@ -163,6 +171,20 @@ class RequestMetrics(Collector):
             "stage",
             self._stages_s,
         )
+
+
+def _histogram(histograms: dict[str, _Histogram], model: str) -> _Histogram:
+    found = histograms.get(model)
+    if found is None:
+        found = histograms[model] = _Histogram(_DURATION_BUCKETS_S)
+    return found
+
+
+def _by_model(name: str, text: str, histograms: Mapping[str, _Histogram]) -> Metric:
+    family = HistogramMetricFamily(f"triton_gateway_{name}", text, labels=("model",))
+    for model, histogram in histograms.items():
+        family.add_metric([model], histogram.buckets(), histogram.sum_s)
+    return family
 
 
 def _count(counts: dict[str, int], key: str) -> None:

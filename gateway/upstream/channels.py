@@ -16,7 +16,7 @@ import grpc
 
 from gateway.tasks import spawn, stop
 from gateway.upstream.addresses import split_address
-from gateway.upstream.http2.call import Call, Part
+from gateway.upstream.http2.call import Call, Part, StreamCall
 from gateway.upstream.http2.connection import NO_CONNECTION, NOT_TAKEN, Connection
 from gateway.upstream.http2.headers import literal, request_block, timeout_field
 from gateway.upstream.tls import TlsOptions, client_context
@@ -83,19 +83,30 @@ class Channel:
 
         `metadata` is the same for many calls, `forwarded` this one's own.
         """
-        block = self._blocks.get((method, metadata))
-        if block is None:
-            block = self._blocks[method, metadata] = request_block(
-                path=SERVICE + method,
-                authority=self._target,
-                tls=self._options.tls is not None,
-                metadata=metadata,
-            )
+        block = self._block(method, metadata)
         if timeout_s is not None:
             block += timeout_field(timeout_s)
         if forwarded:
             block += b"".join(literal(*header) for header in forwarded)
         call = Call(block, message, on_end)
+        self._start(call)
+        return call
+
+    def stream(
+        self,
+        method: str,
+        message: Sequence[Part],
+        *,
+        metadata: Metadata,
+        on_news: Callable[[], None],
+        on_end: OnEnd,
+        forwarded: Metadata = (),
+    ) -> StreamCall:
+        """Start a call with one request and any number of replies; see `call`."""
+        block = self._block(method, metadata)
+        if forwarded:
+            block += b"".join(literal(*header) for header in forwarded)
+        call = StreamCall(block, message, on_news=on_news, on_end=on_end)
         self._start(call)
         return call
 
@@ -151,6 +162,17 @@ class Channel:
             )
         else:
             self._start(call)
+
+    def _block(self, method: str, metadata: Metadata) -> bytes:
+        block = self._blocks.get((method, metadata))
+        if block is None:
+            block = self._blocks[method, metadata] = request_block(
+                path=SERVICE + method,
+                authority=self._target,
+                tls=self._options.tls is not None,
+                metadata=metadata,
+            )
+        return block
 
     def _start(self, call: Call) -> None:
         if self._connection is not None:

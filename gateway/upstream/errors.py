@@ -6,6 +6,8 @@ code for a dead connection; neither sends metadata that would tell them apart, s
 release, "read" in the sources of one, "gateway" for its own connections', or "grpc" for the
 library's. When a release changes a
 text, add a row. What matches nothing is unknown: it may have run, and speaks against the version.
+
+Errors inside a stream come as text alone, without a code: `of_text` reads them by the same rows.
 """
 
 import re
@@ -40,7 +42,7 @@ class Rule:
 
 
 _NO_CONNECTION = "the server could not be reached"
-_LOST = "the connection to the server was lost before it answered"
+_LOST = "the connection to the server was lost during the request"
 _TOO_LARGE = "the request is larger than a server accepts"
 _TOO_LATE = "the deadline of the request has passed"
 _DECOUPLED = "HTTP end point doesn't support models with decoupled transaction policy"
@@ -120,6 +122,16 @@ _BY_CODE = {
     _Code.CANCELLED: (Kind.REJECTED, Replay.NEVER, Blame.UNTOLD),
     _Code.UNAVAILABLE: (Kind.UNAVAILABLE, Replay.UNSURE, Blame.VERSION),
 }
+_NOT_TRITON = ("grpc", "gateway")
+REFUSALS = (
+    r"^(\[request id: .*\] )?("
+    r"expected (number of inputs between )?\d+ (inputs|and \d+) but got"
+    r"|unexpected (inference (input|output)|shape for input|total byte size for input)"
+    r"|inference input '.*' data-type is|input '.*' (already exists|batch size does not match)"
+    r"|inference request batch-size must be|inference request (for sequence|to model) "
+    r"|input byte size mismatch)"
+)
+"""What Triton says to requests that do not fit the model: it is the caller's fault."""
 _UNKNOWN = (Kind.FAILED, Replay.NEVER, Blame.VERSION)
 _COMES_BACK = frozenset({Kind.NOT_READY, Kind.DRAINING, Kind.OVERLOADED, Kind.UNREACHABLE})
 
@@ -129,15 +141,35 @@ def to_fault(code: grpc.StatusCode, details: str | None) -> Fault:
     details = details or ""
     for rule in RULES:
         if rule.matches(code, details):
-            return Fault(
-                rule.kind,
-                rule.says or details,
-                origin=rule.origin,
-                replay=rule.replay,
-                blame=rule.blame,
-                detail=details,
-                retry_after_s=RETRY_AFTER_S if rule.kind in _COMES_BACK else None,
-            )
+            return _by_rule(rule, details)
+    return _by_code(code, details)
+
+
+def of_text(text: str) -> Fault:
+    """Return the fault an error inside a stream stands for, which has no code.
+
+    A text that is not known is the model's own, as if the model had raised it.
+    """
+    for rule in RULES:
+        if rule.source not in _NOT_TRITON and re.search(rule.pattern, text):
+            return _by_rule(rule, text)
+    refused = re.search(REFUSALS, text)
+    return _by_code(_Code.INVALID_ARGUMENT if refused else _Code.INTERNAL, text)
+
+
+def _by_rule(rule: Rule, details: str) -> Fault:
+    return Fault(
+        rule.kind,
+        rule.says or details,
+        origin=rule.origin,
+        replay=rule.replay,
+        blame=rule.blame,
+        detail=details,
+        retry_after_s=RETRY_AFTER_S if rule.kind in _COMES_BACK else None,
+    )
+
+
+def _by_code(code: grpc.StatusCode, details: str) -> Fault:
     kind, replay, blame = _BY_CODE.get(code, _UNKNOWN)
     return Fault(
         kind,

@@ -20,17 +20,22 @@ _RAW_INPUT_TAG = bytes([(7 << 3) | 2])  # field raw_input_contents, length-delim
 _INT64_PARAMETERS = frozenset({"sequence_id", "timeout"})  # Triton refuses uint64_param for these
 _UINT64_PARAMETERS = frozenset({"priority"})
 _INT64_MAX = 2**63 - 1
+_FINAL = "triton_final_response"
+"""Parameter of every response inside a stream: whether it is the last one of its request."""
 
 
-def encode_call(call: InferCall) -> list[bytes | memoryview]:
+def encode_call(call: InferCall, *, streamed: bool = False) -> list[bytes | memoryview]:
     """Return the ModelInferRequest, serialised, in pieces: tensors are not copied.
 
-    Raises Fault for text that protobuf cannot carry (lone surrogates).
+    One for a stream asks to be told of its end. Raises Fault for text that protobuf cannot carry
+    (lone surrogates).
     """
     try:
         head = _head(call)
     except UnicodeEncodeError:
         raise Fault.invalid("names, ids and parameters must be valid UTF-8") from None
+    if streamed:
+        head.parameters["triton_enable_empty_final_response"].bool_param = True
     parts: list[bytes | memoryview] = [head.SerializeToString()]
     for tensor in call.inputs:
         parts.append(_RAW_INPUT_TAG + _varint(len(tensor.raw)))
@@ -44,7 +49,26 @@ def decode_reply(message: bytes) -> InferReply:
     Triton sends one raw entry for each output, in the order of `outputs`. Raises Fault for bytes
     that are no such message.
     """
-    response = parse(pb.ModelInferResponse, message)
+    return _reply(parse(pb.ModelInferResponse, message))
+
+
+def decode_event(message: bytes) -> tuple[InferReply | str | None, bool]:
+    """Return what one message of a stream carries, and whether it is the last one of its request.
+
+    That is an answer, the text of an error, or nothing but the end. Raises Fault for bytes that
+    are no such message.
+    """
+    event = parse(pb.ModelStreamInferResponse, message)
+    response = event.infer_response
+    final = _FINAL in response.parameters and response.parameters.pop(_FINAL).bool_param
+    if event.error_message:
+        return event.error_message, final
+    if final and not response.outputs:
+        return None, True
+    return _reply(response), final
+
+
+def _reply(response: pb.ModelInferResponse) -> InferReply:
     raw = response.raw_output_contents
     return InferReply(
         model=response.model_name,

@@ -1,8 +1,9 @@
-"""Unary inference over gRPC: start a call, wait for it, and let go of it without harm.
+"""Inference over gRPC: start a call, wait for it, and let go of it without harm.
 
 Cancelling a unary call crashes a Triton before 2.57 (25.04), by client cancel and by gRPC deadline
 alike. On such a server a call whose caller is gone is *detached*: it carries no gRPC deadline,
-runs to its end and its result is dropped.
+runs to its end and its result is dropped. Streams, which can be cancelled on every Triton, are in
+`gateway.upstream.streams`.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from gateway.upstream.channels import Channel, ChannelPool
 from gateway.upstream.errors import to_fault
 from gateway.upstream.http2.call import Call, RpcError
 from gateway.upstream.messages import decode_reply, encode_call
+from gateway.upstream.streams import GrpcStream
 
 FIRST_CANCEL_SAFE = (2, 57)
 
@@ -153,20 +155,30 @@ class GrpcTransport:
 
     def start(self, server: str, call: InferCall, *, timeout_s: float) -> GrpcCall:
         """Put the call on the wire; see `gateway.ports.Transport`."""
-        upstream = self._upstreams.get(server)
-        if upstream is None:
-            raise removed()
-        channel = upstream.pool.least_busy()
-        if channel is None:
-            raise not_confirmed()
+        upstream = self._upstream(server)
         return GrpcCall(
-            upstream, channel, call, timeout_s=timeout_s, detached_max_s=self._detached_max_s
+            upstream,
+            _channel(upstream),
+            call,
+            timeout_s=timeout_s,
+            detached_max_s=self._detached_max_s,
         )
+
+    def open_stream(self, server: str, call: InferCall) -> GrpcStream:
+        """Put the call on a stream of its own; see `gateway.ports.Transport`."""
+        upstream = self._upstream(server)
+        return GrpcStream(_channel(upstream), call, metadata=upstream.metadata)
 
     def cancels(self, server: str) -> bool:
         """Whether unary calls may be cancelled there; see `gateway.ports.Transport`."""
         upstream = self._upstreams.get(server)
         return upstream is not None and upstream.cancel_safe
+
+    def _upstream(self, server: str) -> Upstream:
+        upstream = self._upstreams.get(server)
+        if upstream is None:
+            raise removed()
+        return upstream
 
 
 def removed() -> Fault:
@@ -179,6 +191,13 @@ def removed() -> Fault:
         detail="the server has been removed",
         retry_after_s=RETRY_AFTER_S,
     )
+
+
+def _channel(upstream: Upstream) -> Channel:
+    channel = upstream.pool.least_busy()
+    if channel is None:
+        raise not_confirmed()
+    return channel
 
 
 def not_confirmed() -> Fault:

@@ -22,12 +22,12 @@ from gateway.ports import CoreView, Observer
 from gateway.sequences import Sequences
 from gateway.upstream.prober import Assignment
 from gateway.upstream.roster import Roster
-from gateway.upstream.transport import Upstream
+from gateway.upstream.transport import GrpcTransport, Upstream
 from gateway.upstream.watcher import FleetWatcher
 from gateway.wiring.clock import CLOCK, Environ
 from gateway.wiring.fleet import Ledger, assignment_of, ledger_of, roster_of
 from gateway.wiring.logs import logger_for, request_log
-from gateway.wiring.requests import aliases_of, metadata_routes, pipeline_of
+from gateway.wiring.requests import aliases_of, metadata_routes, pipeline_of, streams_of
 from gateway.wiring.restart import in_force
 from gateway.wiring.servers import Link, link_of, scraper_of
 from gateway.wiring.sharing import Shared, sequences_of
@@ -183,10 +183,11 @@ def _api(
         descriptions=ledger.book,
         readiness=around.readiness,
     )
+    transport = GrpcTransport(ledger.upstreams, detached_max_s=config.upstream.detached_max_s)
+    pipeline = pipeline_of(config, fleet, aliases, view.pool, transport, sequences=sequences)
     return Api(
-        pipeline=pipeline_of(
-            config, fleet, aliases, view.pool, ledger.upstreams, sequences=sequences
-        ),
+        pipeline=pipeline,
+        streams=streams_of(config, pipeline, transport),
         handlers=routes.handlers(),
         observer=around.observer,
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),

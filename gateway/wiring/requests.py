@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from config.models import Config
 from config.policies import Hedging
 from gateway import __version__
+from gateway.codec.generate import GenerateDecoder
 from gateway.codec.infer_request import InferDecoder
 from gateway.edge.metadata import MetadataRoutes
 from gateway.fanout import FleetStatistics
 from gateway.hedging import HedgePolicy
 from gateway.lifecycle import Readiness
 from gateway.pipeline import Deadlines, Pipeline, Retries
-from gateway.ports import Descriptions, Fleet
+from gateway.ports import Descriptions, Fleet, Transport
 from gateway.sequences import Sequences
+from gateway.streams import Streams
 from gateway.upstream.control import StatisticsReader
-from gateway.upstream.transport import GrpcTransport, Upstream
+from gateway.upstream.transport import Upstream
 from gateway.wiring.clock import CLOCK
 from routing.aliases import Alias, Aliases, Arm, StickTo
 from routing.budget import RetryBudget
@@ -56,7 +58,7 @@ def pipeline_of(
     fleet: Fleet,
     aliases: Aliases,
     pool: Pool,
-    upstreams: Mapping[str, Upstream],
+    transport: Transport,
     *,
     sequences: Sequences,
 ) -> Pipeline:
@@ -65,7 +67,7 @@ def pipeline_of(
         fleet=fleet,
         aliases=aliases,
         pool=pool,
-        transport=GrpcTransport(upstreams, detached_max_s=config.upstream.detached_max_s),
+        transport=transport,
         decoder=InferDecoder(
             strict_integers=config.request.strict_integers,
             max_tensor_bytes=config.api.max_unpacked_bytes,
@@ -78,12 +80,20 @@ def pipeline_of(
                 for name, policy in config.models.items()
                 if policy.deadline_s is not None
             },
+            stream_idle_s=config.deadlines.stream_idle_s,
+            stream_max_s=config.deadlines.stream_max_s,
         ),
         retries=_retries(config),
         sequences=sequences,
         max_unpacked_bytes=config.api.max_unpacked_bytes,
         clock=CLOCK,
     )
+
+
+def streams_of(config: Config, pipeline: Pipeline, transport: Transport) -> Streams:
+    """Build what is special about generate requests."""
+    decoder = GenerateDecoder(strict_integers=config.request.strict_integers)
+    return Streams(pipeline, transport, decoder)
 
 
 def aliases_of(config: Config) -> Aliases:

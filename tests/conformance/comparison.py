@@ -26,7 +26,7 @@ View = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Reading:
-    """An answer taken apart; `document` is None for an empty body."""
+    """An answer taken apart; `document` is None for an empty body, a list for events."""
 
     status: int
     document: Any
@@ -38,8 +38,9 @@ class Reading:
 
     @property
     def text(self) -> str:
-        """The error text, empty where there is none."""
-        text = self.document.get("error", "") if isinstance(self.document, dict) else ""
+        """The error text, empty where there is none. Of a stream it is that of the first event."""
+        first = self.document[0] if isinstance(self.document, list) else self.document
+        text = first.get("error", "") if isinstance(first, dict) else ""
         assert isinstance(text, str)
         return text
 
@@ -50,7 +51,7 @@ def read(answer: Answer) -> Reading:
     body = zlib.decompress(answer.body, 32 + zlib.MAX_WBITS) if encoding else answer.body
     announced = answer.headers.get(HEADER_LENGTH)
     split = len(body) if announced is None else int(announced)
-    document = _document(body[:split])
+    document = _events(body) if _is_stream(answer) else _document(body[:split])
     tail = body[split:]
     assert len(tail) == _binary_bytes(document), "the outputs' sizes add up to the tail"
     return Reading(
@@ -104,6 +105,17 @@ def exact(document: Any) -> Any:
 def _document(text: bytes) -> Any:
     # Triton passes bytes on that are not UTF-8; surrogates keep them apart.
     return json.loads(text.decode(errors="surrogateescape")) if text else None
+
+
+def _is_stream(answer: Answer) -> bool:
+    return answer.headers.get("content-type", "").startswith("text/event-stream")
+
+
+def _events(body: bytes) -> list[Any] | None:
+    events = body.split(b"\n\n")
+    assert events.pop() == b"", "every event ends with an empty line"
+    assert all(event.startswith(b"data: ") and b"\n" not in event for event in events)
+    return [_document(event.removeprefix(b"data: ")) for event in events] or None
 
 
 def _binary_bytes(document: Any) -> int:

@@ -263,4 +263,41 @@ JSON_ERRORS = Difference(
     lambda triton, gateway: triton.content_type == "text/plain" and gateway.content_type == JSON,
 )
 
+EXACTLY_ONE = Difference(
+    "generate without exactly one answer has failed",
+    "Triton says so in the body of a 200, which every client takes for an answer.",
+    lambda triton, gateway: (
+        statuses(200, 400)(triton, gateway) and gateway.text == triton.text != ""
+    ),
+)
+ERROR_BEHIND_ANSWER = Difference(
+    "the error behind an answer is told",
+    "Where an error follows the one answer to generate, Triton only says that there was more.",
+    statuses(200, 500),
+)
+TRUE_STATUS = Difference(
+    "errors of models have their status",
+    "Triton answers 400 to every error of a model on its generate routes, also to those that it "
+    "answers with 500 or 503 to an infer request.",
+    lambda triton, gateway: (
+        triton.status == 400 and gateway.status >= 500 and triton.text == gateway.text
+    ),
+)
+LAST_PARAMETER = Difference(
+    "of equal parameters the last one counts",
+    "Triton hands the first one to the model twice. (Of equal inputs both refuse the second.)",
+    statuses(200, 200),
+)
+KNOWN_PARAMETERS = Difference(
+    "parameters of an infer request mean the same on generate",
+    "Servers are called by gRPC, where `priority`, `timeout` and `sequence_*` cannot be handed to "
+    "a model as mere words, and `triton_*` cannot at all.",
+    statuses(200, 200),
+)
+PACKED_GENERATE = Difference(
+    "generate requests may be compressed",
+    "As infer requests may; Triton takes them as they are only.",
+    statuses(400, 200),
+)
+
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Difference))

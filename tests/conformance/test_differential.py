@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from gateway.cli.local_triton import LocalTriton
-from tests.conformance import differences, framing, requests, routes, tensors
+from tests.conformance import differences, framing, generate, requests, routes, tensors
 from tests.conformance.case import Case
 from tests.conformance.comparison import JSON, Reading, mismatches, read
 from tests.conformance.raw_http import ask
@@ -24,6 +24,7 @@ CASES = {
         ("requests", requests),
         ("framing", framing),
         ("routes", routes),
+        ("generate", generate),
     )
     for case in module.CASES
 }
@@ -61,8 +62,10 @@ def test_the_gateway_answers_like_triton(
 
 
 def check_form(gateway: Reading) -> None:
-    """Every error of the gateway has Triton's form: one text, labelled as JSON."""
-    if gateway.status >= 400 and gateway.document is not None:
+    """Every error of the gateway has Triton's form: one text, labelled as JSON, or one event."""
+    if gateway.status >= 400 and isinstance(gateway.document, list):
+        assert [list(event) for event in gateway.document] == [["error"]]
+    elif gateway.status >= 400 and gateway.document is not None:
         assert list(gateway.document) == ["error"]
         assert gateway.content_type == JSON
 
@@ -90,5 +93,6 @@ def test_no_two_cases_are_the_same() -> None:
     sent = Counter((case.pieces, case.error_types) for case in CASES.values())
     twice = {sent for sent, times in sent.items() if times > 1}
     assert not [name for name, case in CASES.items() if (case.pieces, case.error_types) in twice]
-    assert len(CASES) == sum(len(module.CASES) for module in (tensors, requests, framing, routes))
+    modules = (tensors, requests, framing, routes, generate)
+    assert len(CASES) == sum(len(module.CASES) for module in modules)
     assert len(CASES) >= AT_LEAST

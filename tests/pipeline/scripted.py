@@ -291,7 +291,9 @@ class World:
             pool=self.pool,
             transport=self.transport,
             decoder=InferDecoder(max_tensor_bytes=1_000_000),
-            deadlines=Deadlines(default_s=default_s, max_s=max_s, by_model={}),
+            deadlines=Deadlines(
+                default_s=default_s, max_s=max_s, by_model={}, stream_idle_s=60, stream_max_s=3600
+            ),
             retries=Retries(
                 RetryPolicy(),
                 new_budget=lambda: RetryBudget(ratio=0.1, min_per_s=free_retries_per_s),

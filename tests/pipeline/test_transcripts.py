@@ -278,7 +278,13 @@ async def test_a_call_that_is_cancelled_upstream_is_not_detached() -> None:
     ],
 )
 def test_the_time_a_request_has(model: str, asked_s: float | None, allowed_s: float) -> None:
-    deadlines = Deadlines(default_s=60.0, max_s=600.0, by_model={"slow": 300.0, "slower": 900.0})
+    deadlines = Deadlines(
+        default_s=60.0,
+        max_s=600.0,
+        by_model={"slow": 300.0, "slower": 900.0},
+        stream_idle_s=60.0,
+        stream_max_s=3600.0,
+    )
     assert deadlines.allow(model, asked_s) == allowed_s
 
 

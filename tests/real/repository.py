@@ -1,7 +1,8 @@
 """Fixture models for the real tritonserver: `build` writes them into a repository folder.
 
 One Python-backend model a name (see `MODELS`). They exist to be asked odd things, which the sample
-models under deploy/models are not for. `executions` reads what the `sleep` model has counted.
+models under deploy/models are not for. `executions` and `streams` read what the `sleep` and the
+`stream` model have counted.
 """
 
 import textwrap
@@ -59,11 +60,13 @@ class Model:
     versions: tuple[int, ...] = (1,)
     parameters: tuple[tuple[str, str], ...] = ()
     labels: tuple[str, ...] = ()
+    decoupled: bool = False
 
 
 PRELUDE = f'''\
 import json
 import os
+import threading
 import time
 
 import numpy as np
@@ -98,6 +101,12 @@ class TritonPythonModel:
     def prepare(self):
         pass
 
+    def count(self, what, log):
+        """Append one line: appends of this size are atomic, so instances can share the file."""
+        name = os.environ["TRITON_SERVER_ID"] + log
+        with open(os.path.join(self.parameters["count_dir"], name), "a") as file:
+            file.write(what + "\\n")
+
     def execute(self, requests):
         return [self.answer(request) for request in requests]
 
@@ -114,34 +123,27 @@ return pb_utils.InferenceResponse([output])
 
 WHOAMI = "return reply(OUT=texts(os.environ['TRITON_SERVER_ID'], self.version, os.getpid()))"
 
-SLEEP = '''\
+SLEEP = """\
 def prepare(self):
-    server = os.environ["TRITON_SERVER_ID"]
-    self.log = os.path.join(self.parameters["count_dir"], server)
     self.family = pb_utils.MetricFamily(  # has to outlive its metrics
         name="fixture_sleeps", description="Sleeps begun", kind=pb_utils.MetricFamily.COUNTER
     )
     self.metric = self.family.Metric(labels={"model": "sleep"})
 
-def count(self, what):
-    """Append one line: appends of this size are atomic, so instances can share the file."""
-    with open(self.log, "a") as log:
-        log.write(what + "\\n")
-
 def answer(self, request):
     wanted = array(request, "MS")
-    self.count("started")
+    self.count("started", "")
     self.metric.increment(1)
     end = time.monotonic() + int(wanted.item()) / 1000
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 0.02))
         if left > 0.02 and request.is_cancelled():
-            self.count("cancelled")
+            self.count("cancelled", "")
             error = pb_utils.TritonError("cancelled", pb_utils.TritonError.CANCELLED)
             return pb_utils.InferenceResponse(error=error)
-    self.count("finished")
+    self.count("finished", "")
     return reply(OUT=wanted)
-'''
+"""
 
 BOOM = """\
 code = array(request, "CODE")
@@ -175,6 +177,72 @@ seen = {
 return reply(OUT=texts(request.parameters()), REQUEST=texts(json.dumps(seen)))
 """
 
+# Answers COUNT times, DELAY_MS apart, with its index and SIZE floats; the answer ERROR_AT is an
+# error, and the ones behind it come all the same.
+STREAM = """\
+def execute(self, requests):
+    for request in requests:
+        names = {"COUNT": 0, "DELAY_MS": 0, "ERROR_AT": -1, "SIZE": 0}
+        given = {name: array(request, name) for name in names}
+        plan = [names[name] if given[name] is None else int(given[name].item()) for name in names]
+        sender = request.get_response_sender()
+        threading.Thread(target=self.send, args=(sender, *plan), daemon=True).start()
+
+def send(self, sender, count, delay_ms, error_at, size):
+    self.count("started", ".streams")
+    outcome = "finished"
+    for index in range(count):
+        time.sleep(delay_ms / 1000 if index else 0)
+        if sender.is_cancelled():
+            outcome = "cancelled"
+            break
+        if index == error_at:
+            error = pb_utils.TritonError(f"asked to fail at response {index}")
+            sender.send(pb_utils.InferenceResponse(error=error))
+        else:
+            outputs = {"INDEX": np.array([index], np.int32)}
+            if size:
+                outputs["PADDING"] = np.zeros([size], np.float32)
+            sender.send(reply(**outputs))
+    self.count(outcome, ".streams")
+    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+# Takes what Triton's own tests of its generate routes send: REPETITION answers with the prompt,
+# DELAY seconds apart, empty with OUTPUT_0_DIM, and an error at the end with FAIL_LAST.
+MOCK_LLM = """\
+def execute(self, requests):
+    for request in requests:
+        wanted = json.loads(request.parameters())
+        sender = request.get_response_sender()
+        prompt = np.array([]) if wanted.get("OUTPUT_0_DIM") else array(request, "PROMPT")
+        if array(request, "STREAM").item():
+            self.send(sender, prompt, wanted)
+        else:
+            sender.send(reply(TEXT=prompt), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+def send(self, sender, prompt, wanted):
+    for _ in range(wanted.get("REPETITION", 1)):
+        time.sleep(wanted.get("DELAY", 0))
+        if sender.is_cancelled():
+            break
+        sender.send(reply(TEXT=prompt))
+    last = None
+    if wanted.get("FAIL_LAST"):
+        last = pb_utils.InferenceResponse(error=pb_utils.TritonError("An Error Occurred"))
+    sender.send(last, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+# Tells the shape of each input it was given.
+SHAPES = """\
+shapes = {}
+for name in ("ONE", "ANY", "ROWS", "DEEP", "FIXED", "NONE"):
+    value = array(request, name)
+    if value is not None:
+        shapes[name] = list(value.shape)
+return reply(OUT=texts(json.dumps(shapes)))
+"""
+
 SLOW_LOAD = """\
 def prepare(self):
     time.sleep(float(self.parameters["load_s"]))
@@ -204,6 +272,27 @@ MODELS = {
     ),
     "params": Model("IN:INT32[-1]", "OUT:BYTES[1] REQUEST:BYTES[1]", PARAMS),
     "slow_load": Model("IN:INT32[-1]", "OUT:INT32[-1]", SLOW_LOAD, parameters=(("load_s", "20"),)),
+    "stream": Model(
+        "COUNT:INT32[1] DELAY_MS:INT32[1]? ERROR_AT:INT32[1]? SIZE:INT32[1]?",
+        "INDEX:INT32[1] PADDING:FP32[-1]",
+        STREAM,
+        decoupled=True,
+    ),
+    "mock_llm": Model(
+        "PROMPT:BYTES[1,1] STREAM:BOOL[1,1]", "TEXT:BYTES[-1,-1]", MOCK_LLM, decoupled=True
+    ),
+    "shapes": Model(
+        "ONE:INT32[1]? ANY:INT32[-1]? ROWS:INT32[-1,2]? DEEP:INT32[-1,-1,2]? FIXED:INT32[2,2]? "
+        "NONE:INT32[-1,3,-1]?",
+        "OUT:BYTES[1]",
+        SHAPES,
+    ),
+    "batched_shapes": Model(
+        "ONE:INT32[1]? ANY:INT32[-1]? ROWS:INT32[-1,2]? FIXED:INT32[2,2]?",
+        "OUT:BYTES[1]",
+        "return reply(OUT=texts(json.dumps(list(array(request, 'ANY').shape))).reshape(1, 1))",
+        max_batch_size=8,
+    ),
     "classify": Model(
         "IN:FP32[-1]",
         "OUT:FP32[-1]",
@@ -231,7 +320,15 @@ def build(path: Path, names: Iterable[str] = tuple(MODELS)) -> None:
 
 def executions(path: Path, server_id: str) -> Counter[str]:
     """Read how often `sleep` was started, finished and cancelled on a server, restarts included."""
-    log = _count_dir(path) / server_id
+    return _counted(_count_dir(path) / server_id)
+
+
+def streams(path: Path, server_id: str) -> Counter[str]:
+    """Read how often `stream` was started, finished and cancelled on a server."""
+    return _counted(_count_dir(path) / f"{server_id}.streams")
+
+
+def _counted(log: Path) -> Counter[str]:
     return Counter(log.read_text().split()) if log.exists() else Counter()
 
 
@@ -258,6 +355,7 @@ def _config(name: str, model: Model, count_dir: Path) -> str:
         *(f"output {{ {_tensor(spec)}{_labels(model)} }}" for spec in model.outputs.split()),
         f"instance_group {{ count: {model.instances} kind: KIND_CPU }}",
         "version_policy { all { } }",
+        f"model_transaction_policy {{ decoupled: {str(model.decoupled).lower()} }}",
         *(
             f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}'
             for key, value in parameters.items()

@@ -223,7 +223,7 @@ async def test_a_connection_that_breaks_twice_is_a_bad_gateway() -> None:
             server.models["echo"].drop = True
         reply = await gateway.infer()
         assert reply.status == 502
-        assert reply.error == "the connection to the server was lost before it answered"
+        assert reply.error == "the connection to the server was lost during the request"
         assert sorted([a.infer_started, b.infer_started, c.infer_started]) == [0, 1, 1]
         assert gateway.idle
 

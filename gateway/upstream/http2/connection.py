@@ -4,7 +4,8 @@ Decides when what is sent and what an answer means for its call. Refuses to know
 come about and whether a call is worth another try. Called by `gateway.upstream.channels`.
 
 Frames of one turn of the event loop are written together. Replies are taken in as fast as they
-come: each is bounded by `max_reply_bytes`, and somebody waits for it.
+come: each is bounded by `max_reply_bytes`, and somebody waits for it. Of the replies to a
+`StreamCall`, no more come than it has room for.
 """
 
 import asyncio
@@ -16,14 +17,14 @@ from typing import Protocol, cast
 import grpc
 
 from gateway.upstream.http2 import frames
-from gateway.upstream.http2.call import PREFIX_BYTES, Call, Part
+from gateway.upstream.http2.call import PREFIX_BYTES, REPLY_WINDOW, Call, Part
 from gateway.upstream.http2.frames import ErrorCode
 from gateway.upstream.http2.headers import Blocks, Fields
 
 _OURS = {
     frames.HEADER_TABLE_SIZE: 0,
     frames.ENABLE_PUSH: 0,
-    frames.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW,
+    frames.INITIAL_WINDOW_SIZE: REPLY_WINDOW,
     frames.MAX_FRAME_SIZE: 131_072,
 }
 _MAX_FRAME_BYTES = _OURS[frames.MAX_FRAME_SIZE]
@@ -149,6 +150,11 @@ class Connection(asyncio.Protocol):
             self._put(frames.reset(call.stream, ErrorCode.CANCEL))
         elif call in self._queued:
             self._queued.remove(call)
+
+    def make_room(self, call: Call, size: int) -> None:
+        """Let the server send so many bytes more of what it answers."""
+        if self._streams.get(call.stream) is call:
+            self._put(frames.window_update(call.stream, size))
 
     @property
     def idle(self) -> bool:
@@ -337,6 +343,9 @@ class Connection(asyncio.Protocol):
             call.fail(_Code.RESOURCE_EXHAUSTED, text)
         elif flags & frames.END_STREAM:
             self._finish(call, Fields(None, "", None, ""))
+        elif expected > call.room:
+            self.make_room(call, min(expected, frames.MAX_WINDOW - REPLY_WINDOW))
+            call.room = expected
 
     def _on_headers(self, flags: int, stream: int, payload: bytes) -> None:
         if flags & (frames.PADDED | frames.PRIORITY):

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from gateway.codec.json_document import parse_document
+from gateway.codec.json_document import parse_document, parse_members
 from gateway.faults import Fault, Kind
 
 ALWAYS, NEVER = 0, 1 << 40
@@ -97,44 +97,54 @@ def test_bare_tokens_are_numbers_and_the_same_letters_in_strings_stay(simd_from_
     assert data[1:] == [math.inf, -math.inf, math.inf, -math.inf, 1.5, 2]
 
 
+def test_members_keep_repeated_keys_and_objects_inside_are_members_too() -> None:
+    members = parse_members(b'{"a": {"b": [1, {}]}, "a": -Inf, "c": {}}')
+    assert members == (("a", (("b", [1, ()]),)), ("a", -math.inf), ("c", ()))
+
+
 @THRESHOLDS
 def test_long_infinities_alone_need_no_rewriting(simd_from_bytes) -> None:
     document = parse_document(b'{"id": -Infinity}', simd_from_bytes=simd_from_bytes)
     assert document["id"] == -math.inf
 
 
+NOT_JSON = [
+    b"",
+    b" ",
+    b"{}{}",
+    b"{} x",
+    b"{}\x00",
+    b'\xef\xbb\xbf{"id": "a"}',
+    '{"id": "a"}'.encode("utf-16"),
+    b'{"id": "\xff"}',
+    b'{"id": "\xed\xa0\x80"}',
+    b'{"id": "a\nb"}',
+    b'{"id": "\\ud800"}',
+    b"{'id': 'a'}",
+    b'{"id": 01}',
+    b'{"id": nan}',
+    b'{"id": Infx}',
+    b'{"id": NaN',
+    b'\xef\xbb\xbf{"id": NaN}',
+    b'{"id": NaN, "x": "\xff"}',
+    b'{"id": NaN, "x": "\\ud800"}',
+    b'{"id": NaN, "x": "\\ud83d\\ude00\\udc00"}',
+    b'{"id": NaN, "x": ' + b"[" * 100_000,
+]
+
+
 @THRESHOLDS
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b" ",
-        b"{}{}",
-        b"{} x",
-        b"{}\x00",
-        b'\xef\xbb\xbf{"id": "a"}',
-        '{"id": "a"}'.encode("utf-16"),
-        b'{"id": "\xff"}',
-        b'{"id": "\xed\xa0\x80"}',
-        b'{"id": "a\nb"}',
-        b'{"id": "\\ud800"}',
-        b"{'id': 'a'}",
-        b'{"id": 01}',
-        b'{"id": nan}',
-        b'{"id": Infx}',
-        b'{"id": NaN',
-        b'\xef\xbb\xbf{"id": NaN}',
-        b'{"id": NaN, "x": "\xff"}',
-        b'{"id": NaN, "x": "\\ud800"}',
-        b'{"id": NaN, "x": "\\ud83d\\ude00\\udc00"}',
-        b'{"id": NaN, "x": ' + b"[" * 100_000,
-        b'{"x": ' + b"[" * 2000 + b"]" * 2000 + b"}",
-    ],
-)
+@pytest.mark.parametrize("text", [*NOT_JSON, b'{"x": ' + b"[" * 2000 + b"]" * 2000 + b"}"])
 def test_what_is_not_json_is_refused_with_tritons_lead(text, simd_from_bytes) -> None:
     message = refusal(text, simd_from_bytes)
     assert message.startswith("failed to parse the request JSON buffer: ")
     assert len(message) < 250
+
+
+@pytest.mark.parametrize("text", [*NOT_JSON, b"null", b"[]", b'"x"', b"7", b"[NaN]"])
+def test_members_of_what_is_no_object_are_refused_with_tritons_lead(text) -> None:
+    with pytest.raises(Fault, match=r"^failed to parse the request JSON buffer: "):
+        parse_members(text)
 
 
 @THRESHOLDS

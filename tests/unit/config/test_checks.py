@@ -92,6 +92,11 @@ def test_files_have_to_exist(tmp_path, monkeypatch):
             " - lower it or raise deadlines.max_s",
         ),
         (
+            "deadlines: {stream_max_s: 30}",
+            "f:1: deadlines.stream_max_s: deadlines.stream_idle_s (60) is above"
+            " deadlines.stream_max_s (30) - lower it or raise deadlines.stream_max_s",
+        ),
+        (
             "upstream: {reconnect_backoff_min_s: 2, reconnect_backoff_max_s: 1.5}",
             "f:1: upstream.reconnect_backoff_min_s: upstream.reconnect_backoff_min_s (2) is above"
             " upstream.reconnect_backoff_max_s (1.5)"

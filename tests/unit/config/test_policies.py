@@ -17,7 +17,12 @@ from config.policies import (
 
 
 def test_the_documented_defaults():
-    assert Deadlines().model_dump() == {"default_s": 60.0, "max_s": 600.0}
+    assert Deadlines().model_dump() == {
+        "default_s": 60.0,
+        "max_s": 600.0,
+        "stream_idle_s": 60.0,
+        "stream_max_s": 3600.0,
+    }
     assert Fleet().model_dump() == {
         "statistics_interval_s": 2.0,
         "statistics_timeout_s": 2.0,

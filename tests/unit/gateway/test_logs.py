@@ -88,6 +88,11 @@ def test_a_line_of_a_request_that_was_answered() -> None:
     }
 
 
+def test_a_line_of_a_stream_counts_its_events() -> None:
+    (event,) = observed(settled(events=3, first_event_s=10.125))
+    assert (event["events"], event["first_event_ms"]) == (3, 125.0)
+
+
 def test_a_line_of_a_failure_has_what_the_caller_does_not_read() -> None:
     (event,) = observed(settled(FAILED, status=500, detached=True, attempts=1, server="a"))
     assert (event["level"], event["outcome"], event["origin"]) == ("warning", "failed", "upstream")

@@ -45,9 +45,9 @@ def settled(route: str = "infer", *, fault: Fault | None = None, **fields: Any) 
     return exchange
 
 
-def answered(**fields: Any) -> Exchange:
+def answered(route: str = "infer", **fields: Any) -> Exchange:
     known = {"model": "m", "version": "1", "server": "a", "attempts": 1}
-    return settled(**{**known, **fields})
+    return settled(route, **{**known, **fields})
 
 
 def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], float]:
@@ -94,6 +94,19 @@ def test_an_inference_is_timed_by_model_and_by_stage(
     assert set(stages) == {(stage,) for stage in STAGES}
     assert (stages["receive",], stages["send",], stages["decode",]) == (2.0, 4.0, 0.0)
     assert samples(registry, "body_bytes_total") == {("in",): 11, ("out",): 22}
+
+
+def test_streams_are_timed_to_their_first_event_and_their_events_counted(
+    registry: CollectorRegistry, metrics: RequestMetrics
+) -> None:
+    metrics.observe(answered("generate_stream", first_event_s=0.5, events=3))
+    metrics.observe(answered("generate_stream", first_event_s=1.5, events=2))
+    metrics.observe(answered("generate_stream"))  # it had none
+    metrics.observe(answered("generate", first_event_s=2.5, events=1))  # is no stream
+    assert samples(registry, "time_to_first_event_seconds_count") == {("m",): 2}
+    assert samples(registry, "time_to_first_event_seconds_sum") == {("m",): 2.0}
+    assert samples(registry, "stream_events_total") == {("m",): 5}
+    assert samples(registry, "request_duration_seconds_count") == {("m",): 4}
 
 
 def test_attempts_are_counted_by_the_server_they_went_to(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.edge.answers import STATUS, error_body
 from gateway.faults import Blame, Kind, Origin, Replay
-from gateway.upstream.errors import RULES, to_fault
+from gateway.upstream.errors import RULES, of_text, to_fault
 
 Code = grpc.StatusCode
 UNKNOWN_MODEL = "Request for unknown model: 'm'"
@@ -335,3 +335,57 @@ def test_what_is_not_known_is_never_fatal_and_no_answer(code: Code, text: str) -
 def test_a_python_model_s_own_error_is_not_fatal() -> None:
     text = "Failed to process the request(s) for model 'm_0_0', message: ValueError: CUDA is great"
     assert to_fault(Code.INTERNAL, text).blame is Blame.VERSION
+
+
+# --- errors inside a stream, which have no code
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        row
+        for row in TEXTS
+        if any(r.source not in ("grpc", "gateway") and r.matches(*row[:2]) for r in RULES)
+    ],
+)
+def test_the_text_alone_tells_what_triton_means(row: tuple[Code, str, Kind, Replay, Blame]) -> None:
+    fault = of_text(row[1])
+    assert (fault.kind, fault.replay, fault.blame) == row[2:]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "expected 2 inputs but got 0 inputs for model 'm'. Got input(s) [], but missing ...",
+        "expected number of inputs between 1 and 4 but got 0 inputs for model 'm'. Got ...",
+        "unexpected inference input 'x' for model 'm'",
+        "unexpected inference output 'x' for model 'm'",
+        "unexpected shape for input 'IN' for model 'm'. Expected [-1,4], got [1,3].",
+        "inference input 'IN' data-type is 'INT64', but model 'm' expects 'INT32'",
+        "input 'IN' already exists in request",
+        "input 'IN' batch size does not match other inputs for 'm'",
+        "inference request batch-size must be <= 4 for 'm'",
+        "inference request for sequence 5 to model 'm' must specify the START flag on the first",
+        "inference request to model 'm' must specify a non-zero or non-empty correlation ID",
+        "input byte size mismatch for input 'IN' for model 'm'. Expected 4, got 8",
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "[request id: <id_unknown>] ", "[request id: a b] "])
+def test_what_does_not_fit_the_model_is_the_callers_fault(prefix: str, text: str) -> None:
+    fault = of_text(prefix + text)
+    assert (fault.kind, fault.blame) == (Kind.INVALID, Blame.NOBODY)
+    assert fault.message == prefix + text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "An Error Occurred",
+        "the transport of goods: Connection reset, Socket closed",
+        "Failed to process the request(s) for model 'm_0_0', message: expected 2 inputs but got 1",
+    ],
+)
+def test_any_other_text_is_the_models_own(text: str) -> None:
+    fault = of_text(text)
+    assert (fault.kind, fault.replay, fault.blame) == (Kind.FAILED, Replay.NEVER, Blame.VERSION)

@@ -17,7 +17,7 @@ from gateway.codec.types import (
     Scalar,
 )
 from gateway.faults import Fault, Kind, Origin
-from gateway.upstream.messages import decode_reply, encode_call, read_parameters
+from gateway.upstream.messages import decode_event, decode_reply, encode_call, read_parameters
 
 UINT64 = st.integers(0, 2**64 - 1)
 
@@ -203,3 +203,54 @@ def test_what_is_no_reply_is_a_broken_answer() -> None:
 def test_any_bytes_are_a_reply_or_a_fault(message: bytes) -> None:
     with contextlib.suppress(Fault):
         decode_reply(message)
+
+
+# --- streams
+
+
+def event(*, final: bool | None, outputs: int = 0, error: str = "") -> Any:
+    response = pb.ModelInferResponse(model_name="m", model_version="1")
+    for _ in range(outputs):
+        response.outputs.add(name="OUT", datatype="INT32", shape=[1])
+        response.raw_output_contents.append(b"abcd")
+    if final is not None:
+        response.parameters["triton_final_response"].bool_param = final
+    message = pb.ModelStreamInferResponse(error_message=error, infer_response=response)
+    return decode_event(message.SerializeToString())
+
+
+def test_a_call_for_a_stream_asks_to_be_told_of_its_end() -> None:
+    asked = call(parameters={"p": 1}, inputs=[InputTensor("IN", "INT8", [1], b"x")])
+    message = pb.ModelInferRequest.FromString(b"".join(encode_call(asked, streamed=True)))
+    assert message.parameters["triton_enable_empty_final_response"].bool_param
+    assert message.parameters["p"].int64_param == 1
+    assert message.raw_input_contents == [b"x"]
+    assert "triton_enable_empty_final_response" not in sent().parameters
+
+
+@pytest.mark.parametrize("final", [True, False, None])
+def test_an_answer_in_a_stream_is_a_reply_without_triton_s_own_mark(final: bool | None) -> None:
+    reply, last = event(final=final, outputs=1)
+    assert isinstance(reply, InferReply)
+    assert (reply.parameters, reply.outputs[0].raw, last) == ({}, b"abcd", bool(final))
+
+
+def test_an_end_without_outputs_is_no_answer() -> None:
+    assert event(final=True) == (None, True)
+
+
+def test_an_answer_without_outputs_is_one_unless_it_is_the_end() -> None:
+    reply, last = event(final=False)
+    assert isinstance(reply, InferReply)
+    assert not last
+
+
+@pytest.mark.parametrize("final", [True, False, None])
+def test_an_error_in_a_stream_is_its_text(final: bool | None) -> None:
+    assert event(final=final, error="it raised") == ("it raised", bool(final))
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_event_or_a_fault(message: bytes) -> None:
+    with contextlib.suppress(Fault):
+        decode_event(message)

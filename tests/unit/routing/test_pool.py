@@ -278,6 +278,24 @@ def test_an_answer_proves_that_a_server_lives_and_how_fast_it_is(pool: Pool) -> 
     assert lease.candidate.latency_s(NOW_S + 0.25) == 0.25
 
 
+def test_the_first_part_of_an_answer_says_how_fast_a_server_is(pool: Pool) -> None:
+    """... and every part that it lives, long before the whole answer is there."""
+    lease = pool.pick(AB, now_s=NOW_S)
+    for after_s in (0.25, 10.0):
+        lease.heard(NOW_S + after_s)
+        assert pool.loads["a"].last_reply_s == NOW_S + after_s
+    settled(lease, Blame.NOBODY, NOW_S + 20.0)
+    assert lease.candidate.latency_s(NOW_S + 20.0) == 0.25
+
+
+def test_answers_that_come_in_parts_and_are_lost_together_are_one_failure(pool: Pool) -> None:
+    leases = [pool.pick(route("a"), now_s=NOW_S) for _ in range(20)]
+    for lease in leases:
+        lease.heard(NOW_S + 1.0)
+        settled(lease, Blame.SERVER, NOW_S + 20.0)
+    assert pool.breakers() == {}
+
+
 @pytest.mark.parametrize("blame", [blame for blame in Blame if blame is not Blame.NOBODY])
 def test_nothing_but_an_answer_proves_that_a_server_lives(pool: Pool, blame: Blame) -> None:
     settled(pool.pick(AB, now_s=NOW_S), blame)
