@@ -4,7 +4,6 @@ Decides how many run at once, and tells on standard error who is slow.
 """
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -50,11 +49,7 @@ def examine(config: Config, environ: Mapping[str, str]) -> Examined:
 
 
 def run(work: Callable[[], Awaitable[T]]) -> T:
-    """Run `work` in an event loop, with the gRPC library's own messages off.
-
-    What it would print about a failed connection, the findings say better.
-    """
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    """Run `work` in an event loop."""
 
     async def main() -> T:
         return await work()

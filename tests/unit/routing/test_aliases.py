@@ -87,6 +87,11 @@ def test_a_header_sticks_and_without_it_chance_decides():
     assert (len(by_user), len(by_chance)) == (1, 2)
 
 
+def test_without_stickiness_the_same_caller_takes_its_chance():
+    by_chance = {resolve(aliases(split(1, 1), point), X_User="u") for point in (0.0, 0.9)}
+    assert len(by_chance) == 2
+
+
 def test_a_tenant_sticks():
     alias = split(1, 1, stick_to=StickTo.TENANT)
     assert len({resolve(aliases(alias, point)) for point in (0.0, 0.9)}) == 1
