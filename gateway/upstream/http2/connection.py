@@ -10,16 +10,16 @@ come: each is bounded by `max_reply_bytes`, and somebody waits for it. Of the re
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from typing import Protocol, cast
 
 import grpc
 
 from gateway.upstream.http2 import frames
-from gateway.upstream.http2.call import PREFIX_BYTES, REPLY_WINDOW, Call, Part
+from gateway.upstream.http2.call import REPLY_WINDOW, Call
 from gateway.upstream.http2.frames import ErrorCode
 from gateway.upstream.http2.headers import Blocks, Fields
+from gateway.upstream.http2.sending import Sender
 
 _OURS = {
     frames.HEADER_TABLE_SIZE: 0,
@@ -29,9 +29,7 @@ _OURS = {
 }
 _MAX_FRAME_BYTES = _OURS[frames.MAX_FRAME_SIZE]
 _TOP_UP_BYTES = 1024 * 1024
-_JOINED_BYTES = 65_536
 _PING_ANSWERED_WITHIN_S = 20.0
-_PREFIX = struct.Struct(">BI")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _Code = grpc.StatusCode
 _OF_RESET = {
@@ -84,17 +82,14 @@ class Connection(asyncio.Protocol):
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.usable = False
         self.confirmed = False
-        self._transport: asyncio.Transport | None = None
         self._blocks = Blocks(max_header_bytes)
         self._streams: dict[int, Call] = {}
         self._next_stream = 1
         self._max_streams = frames.MAX_STREAM_ID
         self._queued: deque[Call] = deque()
-        self._held_back: deque[Call] = deque()
-        self._window = frames.DEFAULT_WINDOW
+        self._sender = Sender(self._loop)
+        self._put = self._sender.put
         self._stream_window = frames.DEFAULT_WINDOW
-        self._frame_bytes = frames.DEFAULT_FRAME_BYTES
-        self._out: list[Part] = []
         self._rest = b""
         self._taken = 0
         self._block: bytearray | None = None
@@ -127,21 +122,7 @@ class Connection(asyncio.Protocol):
             self._retire()
         call.connection, call.stream, call.window = self, stream, self._stream_window
         self._streams[stream] = call
-        self._put_headers(call)
-        size = call.size + PREFIX_BYTES
-        if size <= min(self._window, call.window, self._frame_bytes) and not self._held_back:
-            self._window -= size
-            call.window -= size
-            self._put(frames.header(size, frames.DATA, frames.END_STREAM, stream))
-            self._put(_PREFIX.pack(0, call.size))
-            self._out += call.parts
-        else:
-            call.left = size
-            call.unsent = deque(
-                (_PREFIX.pack(0, call.size), *(memoryview(part) for part in call.parts))
-            )
-            self._held_back.append(call)
-            self._send_held_back()
+        self._sender.request(call)
 
     def cancel(self, call: Call) -> None:
         """Take a call off the connection and have the server stop it."""
@@ -165,54 +146,6 @@ class Connection(asyncio.Protocol):
         """Close the connection; calls on it end at once."""
         self._end("closed by the gateway")
 
-    def _put_headers(self, call: Call) -> None:
-        block, stream = call.block, call.stream
-        if len(block) <= self._frame_bytes:
-            self._put(frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream))
-            self._put(block)
-            return
-        pieces = [
-            block[at : at + self._frame_bytes] for at in range(0, len(block), self._frame_bytes)
-        ]
-        for at, piece in enumerate(pieces):
-            kind = frames.CONTINUATION if at else frames.HEADERS
-            flags = frames.END_HEADERS if at == len(pieces) - 1 else 0
-            self._put(frames.frame(kind, flags, stream, piece))
-
-    def _send_held_back(self) -> None:
-        """Send what the windows allow, a frame of each call in turn."""
-        waiting, stalled = self._held_back, 0
-        while waiting and self._window > 0 and stalled < len(waiting):
-            call = waiting.popleft()
-            if call.unsent is None:
-                continue  # ended meanwhile
-            if call.window > 0:
-                stalled = 0
-                self._send_frame(call)
-            else:
-                stalled += 1
-            if call.unsent is not None:
-                waiting.append(call)
-
-    def _send_frame(self, call: Call) -> None:
-        assert call.unsent is not None
-        size = min(self._window, call.window, self._frame_bytes, call.left)
-        call.left -= size
-        call.window -= size
-        self._window -= size
-        self._put(
-            frames.header(size, frames.DATA, 0 if call.left else frames.END_STREAM, call.stream)
-        )
-        while size:
-            part = call.unsent.popleft()
-            if len(part) > size:
-                call.unsent.appendleft(part[size:])
-                part = part[:size]
-            self._out.append(part)
-            size -= len(part)
-        if not call.left:
-            call.unsent = None
-
     def _forget(self, call: Call) -> None:
         del self._streams[call.stream]
         while self._queued and len(self._streams) < self._max_streams and self.usable:
@@ -224,7 +157,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Introduce ourselves; called by the event loop."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._sender.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self._put(frames.PREFACE + frames.settings(_OURS))
         self._put(frames.window_update(0, frames.MAX_WINDOW - frames.DEFAULT_WINDOW))
         self._timer = self._loop.call_later(self._keepalive_interval_s, self._keep_alive)
@@ -258,27 +191,12 @@ class Connection(asyncio.Protocol):
         reason = getattr(exc, "strerror", None) or str(exc) if exc else "Socket closed"
         self._end(reason)
 
-    def _put(self, data: Part) -> None:
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(data)
-
-    def _flush(self) -> None:
-        out, self._out = self._out, []
-        transport = self._transport
-        if not out or transport is None or transport.is_closing():
-            return
-        if sum(map(len, out)) <= _JOINED_BYTES:
-            transport.write(b"".join(out))
-        else:
-            transport.writelines(out)
-
     def _end(self, reason: str) -> None:
         """Close, and end every call that is left."""
-        if self._transport is None:
+        transport, self._sender.transport = self._sender.transport, None
+        if transport is None:
             return
         reason = self._reason or reason
-        transport, self._transport = self._transport, None
         transport.abort()
         if self._timer is not None:
             self._timer.cancel()
@@ -408,13 +326,13 @@ class Connection(asyncio.Protocol):
             if setting == frames.MAX_CONCURRENT_STREAMS:
                 self._max_streams = value
             elif setting == frames.MAX_FRAME_SIZE:
-                self._frame_bytes = max(value, frames.DEFAULT_FRAME_BYTES)
+                self._sender.frame_bytes = max(value, frames.DEFAULT_FRAME_BYTES)
             elif setting == frames.INITIAL_WINDOW_SIZE:
                 for call in self._streams.values():
                     call.window += value - self._stream_window
                 self._stream_window = value
         self._put(frames.frame(frames.SETTINGS, frames.ACK, 0))
-        self._send_held_back()
+        self._sender.go_on()
         if not self.ready.done():
             self.usable = True
             self.ready.set_result(None)
@@ -447,7 +365,7 @@ class Connection(asyncio.Protocol):
     def _on_window_update(self, _: int, stream: int, payload: bytes) -> None:
         amount = frames.uint31(payload)
         if stream == 0:
-            self._window += amount
+            self._sender.window += amount
         elif call := self._streams.get(stream):
             call.window += amount
-        self._send_held_back()
+        self._sender.go_on()
