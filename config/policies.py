@@ -200,6 +200,13 @@ class Request(Section):
     strict_integers: bool = True
     """Refuse integers outside the range of their datatype with 400. `false` lets them wrap round
     silently, as Triton does; the default finds the mistake instead."""
+    max_batch_rows: int = Field(65_536, ge=1)
+    """Most rows of one request to a model that batches: the first dimension of its inputs. More is
+    refused with 400. Far beyond the `max_batch_size` of any model, which Triton itself enforces;
+    lower it where one caller's rows hold up everybody's."""
+    max_tensors: int = Field(4_096, ge=1, le=4_096)
+    """Most inputs, and most outputs, that one request may name. More is refused with 400. Far more
+    than any model has, since each costs more time than bytes."""
 
 
 class Logging(Section):

@@ -15,6 +15,7 @@ from gateway.codec.json_document import parse_document
 from gateway.codec.json_tensor import tensor_bytes
 from gateway.codec.raw_request import decode_raw
 from gateway.codec.request_fields import (
+    MAX_ENTRIES,
     check_entries,
     checked_text,
     checked_unsigned,
@@ -38,12 +39,15 @@ __all__ = ["InferDecoder", "parse_header_length"]
 class InferDecoder:
     """Reads infer requests.
 
-    `max_tensor_bytes` bounds each input by its shape, before memory is taken for it. Without
+    `max_tensor_bytes` bounds each input by its shape, before memory is taken for it; `max_tensors`
+    bounds inputs and outputs each, `max_batch_rows` the first dimension where models batch. Without
     `strict_integers` JSON integers too large for a narrow datatype wrap around, as in Triton.
     Bodies whose JSON has at least `simd_from_bytes` bytes are parsed by simdjson.
     """
 
     max_tensor_bytes: int
+    max_tensors: int = MAX_ENTRIES
+    max_batch_rows: int = 65_536
     strict_integers: bool = True
     simd_from_bytes: int = 65_536
 
@@ -59,8 +63,8 @@ class InferDecoder:
         document = self._document(text, body, header_length)
         tail = BinaryTail(rest, spec.model)
         inputs = [
-            self._input(entry, f"inputs[{at}]", tail, spec.model)
-            for at, entry in enumerate(_input_entries(document))
+            self._input(entry, f"inputs[{at}]", tail, spec)
+            for at, entry in enumerate(_input_entries(document, self.max_tensors))
         ]
         tail.check_used_up()
         parameters, binary_default = request_parameters(object_of(document, "", "parameters"))
@@ -70,7 +74,7 @@ class InferDecoder:
             inputs=inputs,
             id=checked_text(document.get("id", ""), "", "id"),
             parameters=parameters,
-            outputs=_outputs(document, spec),
+            outputs=_outputs(document, spec, self.max_tensors),
             binary_default=binary_default,
         )
 
@@ -81,7 +85,7 @@ class InferDecoder:
             hint = framing_hint(body, header_length)
             raise Fault.invalid(fault.message + hint) from fault
 
-    def _input(self, entry: Any, where: str, tail: BinaryTail, model: str) -> InputTensor:
+    def _input(self, entry: Any, where: str, tail: BinaryTail, spec: ModelSpec) -> InputTensor:
         if type(entry) is not dict:
             raise unparsable(where, "expected an object")
         parameters = object_of(entry, where, "parameters")
@@ -93,6 +97,9 @@ class InferDecoder:
         count = element_count(
             shape, datatype, name=name, where=where, max_tensor_bytes=self.max_tensor_bytes
         )
+        if spec.max_batch_size > 0 and shape and shape[0] > self.max_batch_rows:
+            reason = f"a batch of {shape[0]} rows, at most {self.max_batch_rows} are taken"
+            raise unparsable(f"{where}.shape", reason)
         raw: bytes | memoryview
         if "data" in entry:
             raw = tensor_bytes(
@@ -104,13 +111,13 @@ class InferDecoder:
             )
         else:
             raw = tail.take(_binary_size(parameters, where), name)
-            check_byte_size(raw, datatype, count, name=name, model=model)
+            check_byte_size(raw, datatype, count, name=name, model=spec.model)
         return InputTensor(name, datatype.name, shape, raw)
 
 
-def _outputs(document: dict[str, Any], spec: ModelSpec) -> list[OutputRequest]:
+def _outputs(document: dict[str, Any], spec: ModelSpec, most: int) -> list[OutputRequest]:
     """Read the wanted outputs; classifying text ends a Triton 2.51, so it is refused here."""
-    wanted = requested_outputs(document)
+    wanted = requested_outputs(document, most)
     for at, output in enumerate(wanted):
         if output.classification and _is_text(output.name, spec):
             raise Fault.invalid(
@@ -124,13 +131,13 @@ def _is_text(output: str, spec: ModelSpec) -> bool:
     return any(o.name == output and o.datatype == "BYTES" for o in spec.outputs)
 
 
-def _input_entries(document: dict[str, Any]) -> list[Any]:
+def _input_entries(document: dict[str, Any], most: int) -> list[Any]:
     if "inputs" not in document:
         raise unparsable("inputs", "attempt to access non-existing object member 'inputs'")
     entries = document["inputs"]
     if type(entries) is not list or not entries:
         raise unparsable("inputs", "expected a non-empty array of objects")
-    check_entries(len(entries), "inputs")
+    check_entries(len(entries), "inputs", most)
     return entries
 
 

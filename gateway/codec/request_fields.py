@@ -77,10 +77,10 @@ def checked_unsigned(value: Any, where: str, key: str, highest: int = UINT64_MAX
     return value
 
 
-def check_entries(count: int, path: str) -> None:
+def check_entries(count: int, path: str, most: int = MAX_ENTRIES) -> None:
     """Refuse more inputs, outputs or parameters than any model has."""
-    if count > MAX_ENTRIES:
-        raise unparsable(path, f"more than {MAX_ENTRIES} entries")
+    if count > most:
+        raise unparsable(path, f"more than {most} entries")
 
 
 def shape_of(entry: dict[str, Any], where: str) -> list[int]:
@@ -103,14 +103,14 @@ def refuse_shared_memory(parameters: dict[str, Any], where: str) -> None:
         raise Fault.unsupported(_NO_SHARED_MEMORY.format(path=where))
 
 
-def requested_outputs(document: dict[str, Any]) -> list[OutputRequest]:
+def requested_outputs(document: dict[str, Any], most: int) -> list[OutputRequest]:
     """Read `outputs`. Absent or empty means all of the model's outputs."""
     if "outputs" not in document:
         return []
     entries = document["outputs"]
     if type(entries) is not list:
         raise unparsable("outputs", "expected an array of objects")
-    check_entries(len(entries), "outputs")
+    check_entries(len(entries), "outputs", most)
     return [_requested_output(entry, f"outputs[{at}]") for at, entry in enumerate(entries)]
 
 

@@ -70,6 +70,8 @@ def pipeline_of(
         transport=transport,
         decoder=InferDecoder(
             strict_integers=config.request.strict_integers,
+            max_tensors=config.request.max_tensors,
+            max_batch_rows=config.request.max_batch_rows,
             max_tensor_bytes=config.api.max_unpacked_bytes,
         ),
         deadlines=Deadlines(

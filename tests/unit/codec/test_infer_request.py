@@ -1,5 +1,6 @@
 import json
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -14,9 +15,11 @@ HEADER = "Inference-Header-Content-Length"
 GOOD = {"name": "IN", "datatype": "INT32", "shape": [3], "data": [1, 2, 3]}
 
 
-def decode(body: bytes, header_length: int | None = None, **options) -> InferCall:
+def decode(
+    body: bytes, header_length: int | None = None, spec: ModelSpec = SPEC, **options
+) -> InferCall:
     options = {"max_tensor_bytes": 1 << 20} | options
-    return InferDecoder(**options).decode(body, header_length, SPEC)
+    return InferDecoder(**options).decode(body, header_length, spec)
 
 
 def request(**fields) -> bytes:
@@ -348,3 +351,21 @@ def test_an_empty_body_is_a_raw_request_only_with_the_header() -> None:
     """Triton takes the header as given then; here the caller learns what an empty body lacks."""
     assert decode(b"", 0).inputs[0].shape == [0]
     assert HEADER + ": 0" in refusal(b"")
+
+
+def test_a_request_has_at_most_so_many_rows_where_models_batch() -> None:
+    batching = replace(SPEC, max_batch_size=8)
+    assert refusal(request(), spec=batching, max_batch_rows=2) == (
+        "Unable to parse 'inputs[0].shape': a batch of 3 rows, at most 2 are taken"
+    )
+    assert decode(request(), spec=batching, max_batch_rows=3).rows() == 3
+    assert decode(request(), max_batch_rows=2).inputs[0].shape == [3]  # no batch dimension
+    assert decode(one_input(shape=[], data=[1]), spec=batching, max_batch_rows=1)
+
+
+def test_a_request_names_at_most_so_many_tensors() -> None:
+    two = json.dumps({"inputs": [GOOD, GOOD | {"name": "IN2"}]}).encode()
+    assert refusal(two, max_tensors=1) == "Unable to parse 'inputs': more than 1 entries"
+    outputs = request(outputs=[{"name": "A"}, {"name": "B"}])
+    assert refusal(outputs, max_tensors=1) == "Unable to parse 'outputs': more than 1 entries"
+    assert len(decode(two, max_tensors=2).inputs) == 2

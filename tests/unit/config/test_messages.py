@@ -100,7 +100,9 @@ def test_what_is_said_about_a_list():
 
 
 def test_an_unlike_key_is_answered_with_the_known_ones():
-    assert _explain(request={"zzz": 1}) == ["unknown key - remove it (known here: strict_integers)"]
+    assert _explain(request={"zzz": 1}) == [
+        "unknown key - remove it (known here: strict_integers, max_batch_rows, max_tensors)"
+    ]
 
 
 def test_a_missing_key_is_explained():

@@ -58,7 +58,11 @@ def test_the_documented_defaults():
     assert Retries().model_dump() == {"max_attempts": 3, "budget": 0.1, "min_per_s": 1.0}
     assert Hedging(after_s=1).model_dump() == {"after_s": 1.0, "max_share": 0.02}
     assert Steering().model_dump() == {"state_file": None}
-    assert Request().model_dump() == {"strict_integers": True}
+    assert Request().model_dump() == {
+        "strict_integers": True,
+        "max_batch_rows": 65_536,
+        "max_tensors": 4096,
+    }
     assert Logging().model_dump() == {
         "format": "json",
         "level": "info",
@@ -95,6 +99,8 @@ def test_the_documented_defaults():
         (Retries, "min_per_s", [-1, float("inf")], [0]),
         (Steering, "state_file", ["", 5], ["steering.json"]),
         (Request, "strict_integers", [0, "no"], [False]),
+        (Request, "max_batch_rows", [0, 1.5], [1]),
+        (Request, "max_tensors", [0, 4097], [1, 4096]),
         (Logging, "level", ["warn", "INFO"], ["warning"]),
         (Logging, "sample", [-0.1, 1.1], [0, 1]),
         (Shutdown, "drain_delay_s", [-1], [0]),
