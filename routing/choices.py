@@ -54,8 +54,9 @@ class Choices:
         reason: Callable[[ModelVersion, str], str | None],
         circuits: Callable[[str], tuple[Breaker, ...]],
         zone: str | None,
+        lost_capacity: float = 0.0,
     ) -> "Choices":
-        """Sort the candidates."""
+        """Sort the candidates. `lost_capacity` is what the zone would have besides them."""
         usable: list[Candidate] = []
         ejected: list[tuple[Candidate, tuple[Breaker, ...]]] = []
         excluded: dict[str, str] = {}
@@ -71,7 +72,7 @@ class Choices:
                 usable.append(candidate)
         if not usable and ejected:  # better an ejected server than none
             usable = [candidate for candidate, _ in ejected]
-        local, remote, share = _by_zone(usable, candidates, zone)
+        local, remote, share = _by_zone(usable, candidates, zone, lost_capacity)
         due_s = [min(breaker.opened_until_s for breaker in breakers) for _, breakers in ejected]
         return cls(
             key=key,
@@ -168,7 +169,10 @@ def _pressure(candidate: Candidate, now_s: float) -> float:
 
 
 def _by_zone(
-    usable: Sequence[Candidate], everyone: Sequence[Candidate], zone: str | None
+    usable: Sequence[Candidate],
+    everyone: Sequence[Candidate],
+    zone: str | None,
+    lost_capacity: float,
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], float]:
     if zone is None:
         return tuple(usable), (), 1.0
@@ -176,6 +180,6 @@ def _by_zone(
     remote = tuple(c for c in usable if c.model.load.server.zone != zone)
     if not local:
         return remote, (), 1.0
-    whole = sum(c.model.capacity for c in everyone if c.model.load.server.zone == zone)
+    there = sum(c.model.capacity for c in everyone if c.model.load.server.zone == zone)
     left = sum(c.model.capacity for c in local)
-    return local, remote, min(1.0, OVERPROVISIONING * left / whole)
+    return local, remote, min(1.0, OVERPROVISIONING * left / (there + lost_capacity))

@@ -7,31 +7,27 @@ monotonic seconds.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from routing.catalogue import choose_default
 from routing.errors import NoReadyEndpoint, NoSuchModel
-from routing.signatures import majority
-from routing.types import ModelSpec, Server, State
+from routing.holders import NOTHING, Holders
+from routing.observed import NO_RULES, Observed
+from routing.types import ModelRow, ModelRules, ModelSpec, ModelVersion, Server
+
+__all__ = [
+    "NEVER",
+    "FleetSnapshot",
+    "FleetTable",
+    "ModelRoute",
+    "ModelRow",
+    "ModelRules",
+    "ModelVersion",
+    "ServerRow",
+    "VersionRoute",
+]
 
 NEVER = float("-inf")
-
-
-class ModelVersion(NamedTuple):
-    """The key of one version of one model."""
-
-    model: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRow:
-    """One model version on one server. `reason` explains every state but READY."""
-
-    state: State
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +52,13 @@ class ServerRow:
 class VersionRoute:
     """Where one model version can be served: the names of the servers that have it ready.
 
-    `left_out` are servers that have it ready and are not used for it, each with the reason.
+    `left_out` have it ready and are not used for it, with why; `lost` had it until they went down.
     """
 
     spec: ModelSpec
     servers: tuple[str, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
     loading: bool = False
     last_ready_s: float = NEVER
 
@@ -118,59 +115,6 @@ class FleetSnapshot:
         return fault
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRules:
-    """What an operator laid down for one model.
-
-    `pool` limits it to the servers of that pool. With `compatible` servers whose signature differs
-    from the majority's are used all the same.
-    """
-
-    default_version: int | None = None
-    pool: str | None = None
-    compatible: bool = False
-
-
-@dataclass(slots=True)
-class _Observed:
-    """Everything known of one server; changed in place by `FleetTable`."""
-
-    server: Server
-    leaving: bool = False
-    up: bool = False
-    reason: str = "not probed yet"
-    server_id: str = ""
-    triton_version: str = ""
-    ready: frozenset[ModelVersion] = frozenset()
-    index: Mapping[ModelVersion, ModelRow] = field(default_factory=dict)
-    unloaded: frozenset[str] = frozenset()
-    suspected: dict[ModelVersion, tuple[str, float]] = field(default_factory=dict)
-    specs: dict[ModelVersion, ModelSpec] = field(default_factory=dict)
-
-    def keys(self) -> set[ModelVersion]:
-        return {*self.ready, *self.index, *self.suspected}
-
-    def serves(self, key: ModelVersion) -> bool:
-        return self.up and key in self.ready and key not in self.suspected
-
-    def of(self, server: Server) -> "_Observed":
-        """Return a copy for the same server under other rules."""
-        return replace(self, server=server, suspected=dict(self.suspected))
-
-    def rows(self) -> dict[ModelVersion, ModelRow]:
-        rows = dict(self.index)
-        for key, row in self.index.items():
-            if row.state is State.READY:  # the statistics are newer than the index
-                rows[key] = ModelRow(State.UNKNOWN, "no longer in the server's statistics")
-        for key in self.ready:
-            rows[key] = ModelRow(State.READY)
-        for key, (reason, _) in self.suspected.items():
-            rows[key] = ModelRow(State.UNKNOWN, reason)
-        if not self.up:
-            rows = dict.fromkeys(rows, ModelRow(State.UNKNOWN, self.reason))
-        return rows
-
-
 class FleetTable:
     """Collects what is observed of the servers and keeps `snapshot` up to date.
 
@@ -187,7 +131,12 @@ class FleetTable:
         recently_ready_s: float,
         rules: Mapping[str, ModelRules] | None = None,
     ) -> None:
-        self._observed = {server.name: _Observed(server) for server in servers}
+        self._observed: dict[str, Observed] = {}
+        self._names: dict[int, str] = {}
+        self._next_number = 0
+        for server in servers:
+            self._take_in(server)
+        self._holders: dict[ModelVersion, Holders] = {}
         self._quorum = quorum
         self._recently_ready_s = recently_ready_s
         self._rules = dict(rules or {})
@@ -203,7 +152,7 @@ class FleetTable:
     def take_over(self, before: "FleetTable", kept: Collection[str], *, now_s: float) -> None:
         """Go on from what another table knows of the `kept` servers, and of versions now gone."""
         for name in kept:
-            seen = before._observed[name].of(self._observed[name].server)
+            seen = before._observed[name].of(self._observed[name])
             # Equal signatures are one object here, too.
             seen.specs = {
                 key: self._signatures.setdefault(spec, spec) for key, spec in seen.specs.items()
@@ -211,30 +160,42 @@ class FleetTable:
             self._observed[name] = seen
         self._last_ready_s = before._last_ready_s | self._last_ready_s
         self._defaults |= before._defaults
-        known = set(self._last_ready_s).union(*(each.keys() for each in self._observed.values()))
-        self._refresh(self._observed, known, now_s)
+        for seen in self._observed.values():
+            for key in tuple(seen.keys()):
+                self._note(seen, key)
+        for key in self._last_ready_s:
+            self._holders.setdefault(key, Holders())
+        self._publish(self._observed, tuple(self._holders), now_s)
 
     def add(self, server: Server, *, now_s: float) -> None:
         """Take a server in; nothing is known of it, so nothing is routed to it yet."""
-        self._observed[server.name] = _Observed(server)
-        self._refresh((server.name,), (), now_s)
+        self._take_in(server)
+        self._refresh(server.name, (), now_s)
 
     def update(self, server: Server, *, now_s: float) -> None:
         """Take over what is configured differently now. A server that was leaving stays."""
         seen = self._observed[server.name]
         seen.server, seen.leaving = server, False
-        self._refresh((server.name,), seen.keys(), now_s)
+        self._refresh(server.name, seen.keys(), now_s)
 
     def leave(self, name: str, *, now_s: float) -> None:
         """Route nothing to a server any more: it is to be removed once its calls have ended."""
         seen = self._observed[name]
         seen.leaving = True
-        self._refresh((name,), seen.keys(), now_s)
+        self._refresh(name, seen.keys(), now_s)
 
     def remove(self, name: str, *, now_s: float) -> None:
         """Forget a server. Of what it held only when it was last ready is remembered."""
         seen = self._observed.pop(name)
-        self._refresh((), seen.keys(), now_s)
+        held = [key for key in seen.keys() if key in self._holders]  # noqa: SIM118 - no mapping
+        moved = {key for key in held if self._holders[key].note(seen.number, NOTHING)}
+        del self._names[seen.number]
+        self._publish((), moved | self._forgotten(now_s), now_s)
+
+    def _take_in(self, server: Server) -> None:
+        number, self._next_number = self._next_number, self._next_number + 1
+        self._observed[server.name] = Observed(server, number)
+        self._names[number] = server.name
 
     def server_up(self, name: str, *, server_id: str, triton_version: str, now_s: float) -> None:
         """Note that the server answered, and who it says it is."""
@@ -243,7 +204,7 @@ class FleetTable:
         seen.up, seen.reason = True, ""
         seen.server_id, seen.triton_version = server_id, triton_version
         if before != (True, server_id, triton_version):
-            self._refresh((name,), seen.keys(), now_s)
+            self._refresh(name, seen.keys(), now_s)
 
     def server_down(self, name: str, reason: str, *, now_s: float) -> None:
         """Note that nothing may be sent to the server, and why."""
@@ -251,7 +212,7 @@ class FleetTable:
         changed = seen.up or seen.reason != reason
         seen.up, seen.reason = False, reason
         if changed:
-            self._refresh((name,), seen.keys(), now_s)
+            self._refresh(name, seen.keys(), now_s)
 
     def observe_ready(
         self, name: str, ready: Iterable[ModelVersion], *, asked_s: float, now_s: float
@@ -265,13 +226,12 @@ class FleetTable:
         changed = {key for key, (_, since_s) in seen.suspected.items() if since_s <= asked_s}
         for key in changed:
             del seen.suspected[key]
-        for key in new:
-            self._last_ready_s[key] = now_s
+        self._last_ready_s.update(dict.fromkeys(new, now_s))
         changed |= new ^ seen.ready
         if changed:
             seen.ready = new
             seen.specs = {key: spec for key, spec in seen.specs.items() if key in new}
-            self._refresh((name,), changed, now_s)
+            self._refresh(name, changed, now_s)
 
     def observe_index(
         self,
@@ -290,7 +250,7 @@ class FleetTable:
         changed = {key for key in {*index, *seen.index} if index.get(key) != seen.index.get(key)}
         if changed or names != seen.unloaded:
             seen.index, seen.unloaded = dict(index), names
-            self._refresh((name,), changed, now_s)
+            self._refresh(name, changed, now_s)
 
     def learn_spec(self, name: str, spec: ModelSpec, *, now_s: float) -> None:
         """Keep the signature of a version as the server reports it."""
@@ -300,7 +260,7 @@ class FleetTable:
             # Equal signatures are one object, so that they can be counted by identity.
             seen.specs[key] = self._signatures.setdefault(spec, spec)
             if key in seen.ready:
-                self._refresh((name,), (key,), now_s)
+                self._refresh(name, (key,), now_s)
 
     def missing_specs(self, name: str, ready: Iterable[ModelVersion]) -> list[ModelVersion]:
         """Return those of `ready` whose signature on this server is not known."""
@@ -312,14 +272,51 @@ class FleetTable:
         seen = self._observed[name]
         if key not in seen.suspected:
             seen.suspected[key] = (reason, now_s)
-            self._refresh((name,), (key,), now_s)
+            self._refresh(name, (key,), now_s)
 
-    def _refresh(self, names: Iterable[str], changed: Iterable[ModelVersion], now_s: float) -> None:
-        """Make a new snapshot in which these servers' rows and the changed versions are new."""
+    def pinned_versions(self) -> dict[str, int]:
+        """Return the default versions the operator laid down, by model."""
+        return {
+            model: rules.default_version
+            for model, rules in self._rules.items()
+            if rules.default_version is not None
+        }
+
+    def disagreements(self) -> dict[ModelVersion, dict[str, ModelSpec]]:
+        """Return the signatures, by server, of every version that looks different on some."""
+        return {
+            key: holders.signatures(self._names)
+            for key, holders in self._holders.items()
+            if not holders.agree()
+        }
+
+    def _refresh(self, name: str, changed: Iterable[ModelVersion], now_s: float) -> None:
+        """Make a new snapshot: a server's row, and those of `changed` it says something new of."""
+        moved = {key for key in changed if self._note(self._observed[name], key)}
+        self._publish((name,), moved | self._forgotten(now_s), now_s)
+
+    def _forgotten(self, now_s: float) -> set[ModelVersion]:
+        return {key for key in self._unserved if not self._is_known(key, now_s)}
+
+    def _publish(self, names: Iterable[str], moved: Collection[ModelVersion], now_s: float) -> None:
+        servers = {n: row for n, row in self.snapshot.servers.items() if n in self._observed}
+        self.snapshot = FleetSnapshot(
+            servers={**servers, **{name: self._server_row(name) for name in names}},
+            models=self._reroute(moved, now_s) if moved else self.snapshot.models,
+            recently_ready_s=self._recently_ready_s,
+        )
+
+    def _note(self, seen: Observed, key: ModelVersion) -> bool:
+        said = seen.says(key, self._rules.get(key.model, NO_RULES))
+        if said is not NOTHING:
+            self._holders.setdefault(key, Holders())
+        return key in self._holders and self._holders[key].note(seen.number, said)
+
+    def _reroute(self, moved: Iterable[ModelVersion], now_s: float) -> Mapping[str, ModelRoute]:
+        """Return the models of the snapshot with new routes of the `moved` versions."""
         models = dict(self.snapshot.models)
         by_model: dict[str, list[ModelVersion]] = {}
-        forgotten = {key for key in self._unserved if not self._is_known(key, now_s)}
-        for key in {*changed, *forgotten}:
+        for key in moved:
             by_model.setdefault(key.model, []).append(key)
         for model, keys in by_model.items():
             before = models.get(model)
@@ -332,23 +329,19 @@ class FleetTable:
                         self._unserved.add(key)
                 else:
                     versions.pop(key.version, None)
+                    del self._holders[key]
             if versions:
                 models[model] = ModelRoute(versions, self._default(model, versions))
             else:
                 models.pop(model, None)
-        servers = {n: row for n, row in self.snapshot.servers.items() if n in self._observed}
-        self.snapshot = FleetSnapshot(
-            servers={**servers, **{name: self._server_row(name) for name in names}},
-            models=models,
-            recently_ready_s=self._recently_ready_s,
-        )
+        return models
 
     def _is_known(self, key: ModelVersion, now_s: float) -> bool:
         recent_s = now_s - self._recently_ready_s
         if self._last_ready_s.get(key, NEVER) >= recent_s:
             return True
         self._last_ready_s.pop(key, None)
-        return any(key in seen.ready or key in seen.index for seen in self._observed.values())
+        return self._holders[key].known > 0
 
     def _server_row(self, name: str) -> ServerRow:
         seen = self._observed[name]
@@ -364,28 +357,15 @@ class FleetTable:
         )
 
     def _route(self, key: ModelVersion) -> VersionRoute:
-        rules = self._rules.get(key.model, ModelRules())
-        left_out: dict[str, str] = {}
-        holders = []
-        for name, seen in self._observed.items():
-            if seen.serves(key):
-                reason = _not_used(seen, key.model, rules)
-                if reason is None:
-                    holders.append(name)
-                else:
-                    left_out[name] = reason
-        specs = {name: self._observed[name].specs.get(key) for name in holders}
-        spec, differing = majority({name: known for name, known in specs.items() if known})
-        if not rules.compatible:
-            left_out |= differing
+        holders = self._holders[key]
+        compatible = self._rules.get(key.model, NO_RULES).compatible
+        spec, servers, left_out = holders.used(self._names, compatible=compatible)
         return VersionRoute(
             spec=spec or ModelSpec(key.model, key.version, inputs=(), outputs=()),
-            servers=tuple(name for name in holders if name not in left_out),
+            servers=servers,
             left_out=left_out,
-            loading=any(
-                seen.up and key in seen.index and seen.index[key].state is State.LOADING
-                for seen in self._observed.values()
-            ),
+            lost=frozenset(map(self._names.__getitem__, holders.lost)),
+            loading=holders.loading > 0,
             last_ready_s=self._last_ready_s.get(key, NEVER),
         )
 
@@ -393,24 +373,16 @@ class FleetTable:
         rules = self._rules.get(model)
         if rules is not None and rules.default_version is not None:
             return rules.default_version
-        holders = {name for route in versions.values() for name in route.servers}
+        ready = {version: len(route.servers) for version, route in versions.items()}
+        holders = max(ready.values())
+        if len(ready) > 1:
+            holders = len({name for route in versions.values() for name in route.servers})
         chosen = choose_default(
-            {version: len(route.servers) for version, route in versions.items()},
-            holders=len(holders),
+            ready,
+            holders=holders,
             quorum=self._quorum,
             previous=self._defaults.get(model),
         )
         if chosen is not None:
             self._defaults[model] = chosen
         return chosen
-
-
-def _not_used(seen: _Observed, model: str, rules: ModelRules) -> str | None:
-    server = seen.server
-    if seen.leaving:
-        return "it is leaving the fleet"
-    if server.serve != ("*",) and not any(fnmatchcase(model, p) for p in server.serve):
-        return "the server's `serve` does not name this model"
-    if rules.pool is not None and rules.pool != server.pool:
-        return f"the model is for the pool '{rules.pool}'"
-    return None

@@ -144,6 +144,7 @@ class Pool:
         self._choices: dict[ModelVersion, Choices] = {}
         self._saturated: set[str] = set()
         self._lost_s: dict[str, float] = {}
+        self._recovered_s: dict[str, float] = {}
         self._epoch = 0
         self._successor: Pool | None = None
 
@@ -167,6 +168,7 @@ class Pool:
         del self.loads[name]
         self._saturated.discard(name)
         self._lost_s.pop(name, None)
+        self._recovered_s.pop(name, None)
         for group in (self.transport, *self._groups.values()):
             group.forget(name)
         self._models = {at: load for at, load in self._models.items() if at[0] != name}
@@ -245,6 +247,7 @@ class Pool:
             reason=self._reason,
             circuits=self._circuits(key),
             zone=self._settings.zone,
+            lost_capacity=self._lost_capacity(route),
         )
         self._choices[key] = new
         return new
@@ -255,14 +258,18 @@ class Pool:
         group, holders = self._group(lease.choices.key), lease.choices.holders
         changed = False
         if blame is Blame.UNTOLD or self.loads.get(server) is not model.load:
+            # No latency either. An attempt that was let go of (its caller left, another server was
+            # faster) took longer than it was waited for, and nobody knows how much.
             return
         if blame is Blame.NOBODY:
             model.load.last_reply_s = now_s
             model.sample(took_s, now_s)
-            closed = group.success(server, holders, now_s)
-            changed = self.transport.success(server, self.loads.keys(), now_s) or closed
+            changed = group.success(server, holders, now_s)
             if changed:
                 lease.candidate.start_slowly(now_s)
+            if self.transport.success(server, self.loads.keys(), now_s):
+                self._start_slowly(server, now_s)
+                changed = True
         else:
             model.fail(blame, took_s, now_s)
             changed = self._judge(group, lease, blame, now_s)
@@ -323,6 +330,7 @@ class Pool:
         for key, group in before._groups.items():
             self._group(key).take_over(group, kept)
         self._lost_s = {name: s for name, s in before._lost_s.items() if name in kept}
+        self._recovered_s = {name: s for name, s in before._recovered_s.items() if name in kept}
         slow_start_s = self._settings.slow_start_s
         self._choices = {
             key: choices.kept(kept, slow_start_s) for key, choices in before._choices.items()
@@ -362,6 +370,14 @@ class Pool:
             case _:
                 return False
 
+    def _start_slowly(self, server: str, now_s: float) -> None:
+        """Begin with a small share of every version on the server, also of those not asked yet."""
+        self._recovered_s[server] = now_s
+        for choices in self._choices.values():
+            for candidate in choices.all_candidates:
+                if candidate.name == server:
+                    candidate.start_slowly(now_s)
+
     def _lost(self, server: str, began_s: float, now_s: float) -> bool:
         # All calls on one connection are lost together, which is one failure.
         if began_s < self._lost_s.get(server, -math.inf):
@@ -397,6 +413,12 @@ class Pool:
         for breaker in breakers:
             breaker.begin_probe()
         return Lease(self, choices, candidate, rows=rows, now_s=now_s, probe=breakers)
+
+    def _lost_capacity(self, route: VersionRoute) -> float:
+        """Return what the gateway's zone would have for a version if nothing were down."""
+        lost = (self.loads[name].server for name in route.lost if name in self.loads)
+        zone, model = self._settings.zone, route.spec.model
+        return sum(server.capacity_for(model) for server in lost if server.zone == zone)
 
     def _balancer(self, model: str) -> Balancer:
         found = self._balancers.get(model)
@@ -434,13 +456,12 @@ class Pool:
         known = {c.name: c for c in before.all_candidates} if before else {}
         new = [server for server in route.servers if server not in known]
         # When all of them are new there is nobody to take the load meanwhile.
-        slowly = len(new) * 2 <= len(route.servers)
+        since_s = now_s if len(new) * 2 <= len(route.servers) else -math.inf
         return [
-            known.get(server) or self._candidate(key, server, now_s if slowly else None)
-            for server in route.servers
+            known.get(server) or self._candidate(key, server, since_s) for server in route.servers
         ]
 
-    def _candidate(self, key: ModelVersion, server: str, since_s: float | None) -> Candidate:
+    def _candidate(self, key: ModelVersion, server: str, since_s: float) -> Candidate:
         model = self._models.get((server, key.model))
         if model is None:
             model = ModelLoad(self.loads[server], key.model)
@@ -448,5 +469,5 @@ class Pool:
         return Candidate(
             model,
             slow_start_s=self._settings.slow_start_s,
-            slow_since_s=float("-inf") if since_s is None else since_s,
+            slow_since_s=max(since_s, self._recovered_s.get(server, -math.inf)),
         )

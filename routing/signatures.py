@@ -1,4 +1,4 @@
-"""Which of several signatures of one version counts. Called by `routing.fleet`."""
+"""Which of several signatures of one version counts. Called by `routing.holders`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,17 +6,13 @@ from collections.abc import Mapping, Sequence
 from routing.types import ModelSpec
 
 
-def majority(specs: Mapping[str, ModelSpec]) -> tuple[ModelSpec | None, dict[str, str]]:
+def majority(specs: Mapping[str, ModelSpec]) -> tuple[ModelSpec, dict[str, str]]:
     """Return the signature most servers report, and why each of the others differs from it.
 
-    Equal signatures must be one object. Of equally many the one that the first server reports, in
-    the order of `specs`.
+    There must be one. Equal signatures must be one object. Of equally many the one that the first
+    server reports, in the order of `specs`.
     """
-    if not specs:
-        return None, {}
     objects = {id(spec): spec for spec in specs.values()}
-    if len(objects) == 1:
-        return next(iter(specs.values())), {}
     counts = Counter(map(id, specs.values()))
     chosen = objects[max(counts, key=lambda identity: counts[identity])]
     return chosen, {

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 
 class State(Enum):
@@ -90,3 +91,31 @@ class ModelSpec:
         """Return the parts of the signature in which two specs of one version differ."""
         parts = ("inputs", "outputs", "max_batch_size", "decoupled", "scheduling")
         return [part for part in parts if getattr(self, part) != getattr(other, part)]
+
+
+class ModelVersion(NamedTuple):
+    """The key of one version of one model."""
+
+    model: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """One model version on one server. `reason` explains every state but READY."""
+
+    state: State
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRules:
+    """What an operator laid down for one model.
+
+    `pool` limits it to the servers of that pool. With `compatible` servers whose signature differs
+    from the majority's are used all the same.
+    """
+
+    default_version: int | None = None
+    pool: str | None = None
+    compatible: bool = False

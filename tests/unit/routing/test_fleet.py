@@ -15,7 +15,6 @@ from routing.fleet import (
     ModelVersion,
     VersionRoute,
 )
-from routing.signatures import majority
 from routing.types import ModelSpec, Server, State, TensorSpec
 
 RECENT_S = 300.0
@@ -148,6 +147,30 @@ def test_equal_observations_keep_the_snapshot(fleet: Fleet) -> None:
     assert fleet.snapshot is shown
 
 
+def test_a_server_that_is_down_is_lost_until_it_is_back_with_what_it_has_then(
+    fleet: Fleet,
+) -> None:
+    fleet.up("a", M1)
+    fleet.up("b", M1)
+    assert fleet.resolve().lost == frozenset()
+    fleet.down("a")
+    fleet.down("a", "for another reason")
+    assert fleet.resolve().lost == {"a"}
+    fleet.up("a")
+    assert (fleet.servers(), fleet.resolve().lost) == (("b",), frozenset())
+
+
+def test_what_is_not_used_or_not_ready_is_not_lost_when_it_is_down() -> None:
+    fleet = Fleet(Server("a", serve=("n",)), Server("b"), Server("c"))
+    fleet.up("a", M1)
+    fleet.up("b")
+    fleet.index("b", {M1: ModelRow(State.UNAVAILABLE, "no file")})
+    fleet.up("c", M1)
+    for name in "ab":
+        fleet.down(name)
+    assert fleet.resolve().lost == frozenset()
+
+
 # --- models and versions
 
 
@@ -278,6 +301,11 @@ def test_a_pinned_default_is_used_even_where_it_is_missing() -> None:
     assert fleet.refusal() == (NoSuchModel, f"{UNKNOWN} version 9 is not found")
 
 
+def test_which_versions_are_pinned() -> None:
+    assert Fleet(rules=ModelRules(default_version=9)).table.pinned_versions() == {"m": 9}
+    assert Fleet(rules=ModelRules(pool="gpu")).table.pinned_versions() == {}
+
+
 # --- signatures
 
 
@@ -366,8 +394,39 @@ def test_equal_signatures_are_kept_once(fleet: Fleet) -> None:
     assert one is other
 
 
-def test_the_majority_of_nothing_is_nothing() -> None:
-    assert majority({}) == (None, {})
+def test_who_disagrees_is_known_whatever_it_is_used_for() -> None:
+    fleet = Fleet(*map(Server, "abc"), rules=ModelRules(compatible=True))
+    for name in "abc":
+        fleet.up(name, M1, M2)
+        fleet.learn(name)
+    assert fleet.table.disagreements() == {}
+    fleet.learn("b", max_batch_size=8)
+    fleet.learn("a", 2)
+    sizes = {
+        key: {name: spec.max_batch_size for name, spec in by_server.items()}
+        for key, by_server in fleet.table.disagreements().items()
+    }
+    assert sizes == {M1: {"a": 0, "b": 8, "c": 0}}
+    fleet.down("b")
+    assert fleet.table.disagreements() == {}
+
+
+def test_a_change_of_one_server_leaves_the_routes_of_other_versions_alone(fleet: Fleet) -> None:
+    fleet.up("a", M1, M2)
+    fleet.up("b", M1)
+    before = fleet.snapshot.models["m"].versions
+    fleet.down("b")
+    after = fleet.snapshot.models["m"].versions
+    assert after[1] is not before[1]
+    assert after[2] is before[2]
+
+
+def test_what_a_server_lists_besides_changes_no_route(fleet: Fleet) -> None:
+    fleet.up("a", M1)
+    models = fleet.snapshot.models
+    fleet.index("b", {M1: ModelRow(State.UNAVAILABLE, "no file")})
+    assert fleet.snapshot.models is models
+    assert M1 in fleet.snapshot.servers["b"].models
 
 
 # --- what a server is used for

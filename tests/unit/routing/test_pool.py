@@ -1,6 +1,7 @@
 """Filtering, picking, learning, and places that are given back exactly once."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -486,6 +487,23 @@ def test_a_server_that_is_healthy_again_starts_slowly(blame: Blame) -> None:
     assert ramps(pool, NOW_S + 5.0) == {"a": 0.1, "b": 1.0, "c": 1.0}
 
 
+@pytest.mark.parametrize(
+    ("blame", "others_too"), [(Blame.FATAL, False), (Blame.SERVER, True)], ids=["version", "server"]
+)
+def test_a_server_that_can_be_reached_again_starts_slowly_with_all_it_has(
+    blame: Blame, others_too: bool
+) -> None:
+    pool = pool_of("abc", slow_start_s=30.0)
+    asked_before, asked_later = (route(*"abc", model="n", version=v) for v in (1, 2))
+    ramps(pool, NOW_S, asked_before)
+    while not pool.breakers():
+        fail(pool, "a", blame)
+    chosen(pool, NOW_S + 5.0, times=3)
+    ramp = 0.1 if others_too else 1.0
+    for where in (asked_before, asked_later):
+        assert ramps(pool, NOW_S + 6.0, where) == {"a": ramp, "b": 1.0, "c": 1.0}
+
+
 def test_a_server_that_starts_slowly_takes_part_by_chance(balancer: First) -> None:
     dice = iter([0.0, 0.0, 0.11, 0.0, 0.0, 0.09, 0.6, 0.0])
     pool = pool_of("abc", slow_start_s=30.0, balancer=balancer, random=lambda: next(dice, 0.7))
@@ -513,6 +531,14 @@ def test_the_zone_of_the_gateway_is_preferred(balancer: First) -> None:
     assert balancer.candidates == ["c"]
     pool.pick(ABC, now_s=NOW_S, tried={"b", "c"})  # better far away than not at all
     assert balancer.candidates == ["a"]
+
+
+def test_servers_of_the_zone_that_are_down_count_as_lost() -> None:
+    servers = [Server(name, zone="z", model_capacity={"m": 2.0}) for name in "abcd"]
+    pool = pool_of([*servers, Server("r", zone="y"), Server("s", zone="y")], zone="z")
+    where = replace(route("a", "r"), lost=frozenset("bcds"))
+    assert pool.choices(where, NOW_S).local_share == pytest.approx(1.4 / 4)
+    assert pool.choices(route("a", "r"), NOW_S).local_share == 1.0  # the others never had it
 
 
 # --- operators
