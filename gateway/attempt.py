@@ -83,8 +83,10 @@ class Attempt:
         self._exchange.unsure += fault.replay is Replay.UNSURE
         if fault.origin is not Origin.UPSTREAM:
             return
-        if fault.kind in (Kind.UNREACHABLE, Kind.DRAINING):
+        if fault.kind is Kind.UNREACHABLE:
             self._fleet.unreachable(server, fault.detail or fault.message)
+        elif fault.kind is Kind.DRAINING:
+            self._fleet.exiting(server, fault.message)
         elif fault.blame is Blame.SERVER:
             self._fleet.broken(server)
         elif fault.kind is Kind.NOT_READY:

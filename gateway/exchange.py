@@ -6,8 +6,9 @@ only read it. Nothing a client typed is in `model` or `version` before it has re
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from gateway.faults import Fault
+from gateway.faults import Fault, Kind
 from routing.choices import Choices
 from routing.pool import Lease
 from routing.sequences import Pin
@@ -20,6 +21,16 @@ INFERENCE = frozenset({"infer", "generate", "generate_stream"})
 STAGES = ("receive", "resolve", "decode", "admit", "pick", "send", "reply", "settle")
 
 
+class Hedge(StrEnum):
+    """What became of asking a second server. The values are used as metric labels."""
+
+    WON = "won"  # the second server answered first
+    LOST = "lost"  # the first one did after all
+    UNANSWERED = "unanswered"  # neither did: both failed, or the caller left
+    NO_SERVER = "no_server"  # there was no other to ask
+    NO_BUDGET = "no_budget"
+
+
 @dataclass(slots=True)
 class Exchange:
     """One request. Times are monotonic seconds of `clock`.
@@ -28,10 +39,12 @@ class Exchange:
     what the client asked for, None if it did not; `path` what it asked for, which goes into the log
     only. `spent_s` is the time each stage took. `server` is the one that answered, or the last one
     chosen. `unsure` of the `attempts` failed and may have run. `choices` has, for each attempt, who
-    could be chosen and who was. `pin` is where the state of its sequence is, None if it belongs to
-    none: such a request goes there or nowhere, and once. `dropped_headers` could not be passed on.
-    `events` counts the answers of a stream so far; the first was there at `first_event_s`.
-    `outcome` names what became of it: "ok" or the kind of the fault.
+    could be chosen and who was; `retried` the kind of each fault that led to one more, `hedges`
+    what became of each time a second server was to be asked. `pin` is where the state of its
+    sequence is, None if it belongs to none: such a request goes there or nowhere, and once.
+    `dropped_headers` could not be passed on. `events` counts the answers of a stream so far; the
+    first was there at `first_event_s`. `outcome` names what became of it: "ok" or the kind of the
+    fault.
     """
 
     request_id: str
@@ -51,6 +64,8 @@ class Exchange:
     unsure: int = 0
     tried: set[str] = field(default_factory=set)
     choices: list[tuple[Choices, str]] = field(default_factory=list)
+    retried: tuple[Kind, ...] = ()
+    hedges: tuple[Hedge, ...] = ()
     pin: Pin | None = None
     detached: bool = False
     dropped_headers: tuple[str, ...] = ()

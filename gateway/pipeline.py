@@ -14,7 +14,7 @@ from gateway.codec.compression import choose_encoding, pack, unpack
 from gateway.codec.infer_reply import EncodedBody, encode_reply
 from gateway.codec.infer_request import InferDecoder, parse_header_length
 from gateway.codec.types import InferCall, InferReply
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, Hedge
 from gateway.faults import Fault
 from gateway.hedging import HedgePolicy, hedged
 from gateway.ports import Clock, Fleet, Transport
@@ -238,6 +238,8 @@ class Pipeline:
         while True:
             exchange.enter("pick")
             lease = self._pick(exchange, route.spec, call, failed=failed)
+            if failed is not None:
+                self._note_retry(exchange, failed)
             exchange.enter("send")
             try:
                 return await attempt(lease)
@@ -260,6 +262,11 @@ class Pipeline:
             budget=self._retries.budget(spec.model),
             now_s=self._clock(),
         )
+
+    def _note_retry(self, exchange: Exchange, failed: Fault) -> None:
+        exchange.retried += (failed.kind,)
+        budget = self._retries.budget(exchange.model)
+        self._retries.policy.spend(failed.replay, budget, self._clock())
 
     def _pick(
         self,
@@ -295,19 +302,29 @@ class Pipeline:
             return await first
         hedge.budget.deposit(exchange.started_s)
 
+        before = exchange.hedges
+
         def second() -> Coroutine[None, None, InferReply] | None:
+            if not hedge.budget.affords(self._clock()):
+                exchange.hedges = (*before, Hedge.NO_BUDGET)
+                return None
             holders = lease.choices.holders
             unsafe = {name for name in holders if not self._transport.cancels(name)}
             try:
                 other = self._pick(exchange, spec, call, avoid=unsafe | {lease.server})
             except Fault:
+                exchange.hedges = (*before, Hedge.NO_SERVER)
                 return None
+            hedge.budget.withdraw(self._clock())
+            exchange.hedges = (*before, Hedge.UNANSWERED)
             return self._attempt(exchange, spec, call, other)
 
-        def allowed() -> bool:
-            return hedge.budget.withdraw(self._clock())
-
-        return await hedged(first, second, after_s=hedge.after_s, allowed=allowed)
+        reply, by_second = await hedged(first, second, after_s=hedge.after_s)
+        if exchange.hedges == (*before, Hedge.UNANSWERED):
+            exchange.hedges = (*before, Hedge.WON if by_second else Hedge.LOST)
+        if not by_second:
+            exchange.server = lease.server
+        return reply
 
     async def _attempt(
         self, exchange: Exchange, spec: ModelSpec, call: InferCall, lease: Lease

@@ -114,6 +114,9 @@ class Fleet(Protocol):
     def unreachable(self, server: str, reason: str) -> None:
         """Report that no connection to the server could be made."""
 
+    def exiting(self, server: str, reason: str) -> None:
+        """Report that the server says it is going down and takes nothing new."""
+
     def broken(self, server: str) -> None:
         """Report that a connection to the server broke: it may be gone, and may be back soon."""
 

@@ -26,19 +26,23 @@ class RetryBudget:
         self._decay(now_s)
         self._earned += self._ratio
 
-    def withdraw(self, now_s: float) -> bool:
-        """Take a token for one retry; return False if there is none."""
+    def affords(self, now_s: float) -> bool:
+        """Whether there is a token for one retry."""
         self._decay(now_s)
         most = max(1.0, self._min_per_s * self._ttl_s)
         passed_s = now_s - self._free_s  # infinite the first time, which fills it
         self._free = min(most, self._free + passed_s * self._min_per_s) if self._min_per_s else 0.0
         self._free_s = now_s
+        return self._earned >= 1.0 or self._free >= 1.0
+
+    def withdraw(self, now_s: float) -> bool:
+        """Take a token for one retry; return False if there is none."""
+        if not self.affords(now_s):
+            return False
         if self._earned >= 1.0:
             self._earned -= 1.0
-        elif self._free >= 1.0:
-            self._free -= 1.0
         else:
-            return False
+            self._free -= 1.0
         return True
 
     def _decay(self, now_s: float) -> None:

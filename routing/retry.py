@@ -30,7 +30,7 @@ class RetryPolicy:
         """Say whether one more attempt may be made.
 
         `attempts` have failed so far, `unsure` of them in a way that may have run (this one
-        included). Takes a token from the budget when it allows a retry of such a one.
+        included). A retry of such a one costs a token, which is `spend`'s to take.
         """
         if attempts >= self.max_attempts or remaining_s <= 0:
             return False
@@ -38,4 +38,9 @@ class RetryPolicy:
             return unsure == 0 or idempotent
         if replay is Replay.NEVER or not idempotent or unsure > 1:
             return False
-        return budget.withdraw(now_s)
+        return budget.affords(now_s)
+
+    def spend(self, replay: Replay, budget: RetryBudget, now_s: float) -> None:
+        """Pay for a retry that `allows` allowed and for which a server was found."""
+        if replay is not Replay.SAFE:
+            budget.withdraw(now_s)

@@ -8,10 +8,11 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from gateway.edge.api import Api
+from gateway.edge.listener import Listener
 from gateway.observe.logs import LibraryLogs, make_logger
 from gateway.upstream.watcher import FleetWatcher
 from routing.pool import Pool
@@ -43,6 +44,12 @@ class Serving:
     @property
     def api(self) -> Api:
         return self.cores.current.api
+
+    @property
+    def connections(self) -> int:
+        """How many connections of clients are open."""
+        server = cast(Listener, self.gateway.api)._server
+        return len(server.connections) if server else 0
 
     @property
     def pool(self) -> Pool:
@@ -89,12 +96,13 @@ class Serving:
 
     @property
     def tracebacks(self) -> list[dict[str, Any]]:
-        # The scripted server's library tells one test's loop what was left of an earlier one's.
-        return [
-            event
-            for event in self.events()
-            if "exception" in event and "PollerCompletionQueue" not in event["event"]
-        ]
+        """What went wrong inside the gateway.
+
+        grpc.aio has one poller a process: it may hand this loop the end of a call that an earlier
+        test has left behind, and fails as that one's loop is closed.
+        """
+        found = [event for event in self.events() if "exception" in event]
+        return [event for event in found if "PollerCompletionQueue" not in event["event"]]
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:

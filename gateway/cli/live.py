@@ -42,7 +42,8 @@ def examine(config: Config, environ: Mapping[str, str]) -> Examined:
         found, wrong = await discover(config.discovery, environ, taken=targets)
         targets |= found
         diagnoses = await at_once(targets, lambda name: diagnose(targets[name], clock=CLOCK))
-        between = await survey(targets, diagnoses, clock=CLOCK)
+        pinned = _pinned(config)
+        between = await survey(targets, diagnoses, clock=CLOCK, default_versions=pinned)
         return Examined(targets, diagnoses, [*wrong, *between])
 
     return run(whole)
@@ -88,3 +89,12 @@ async def _tell(waiting: Mapping[str, None]) -> None:
         names = ", ".join(list(waiting)[:_SHOWN])
         more = f" and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else ""
         typer.echo(f"waiting for {names}{more} ...", err=True)
+
+
+def _pinned(config: Config) -> dict[str, int]:
+    """Return the default versions the configuration pins, by model."""
+    return {
+        name: policy.default_version
+        for name, policy in config.models.items()
+        if policy.default_version is not None
+    }

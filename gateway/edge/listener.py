@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -18,7 +18,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from gateway.edge.answers import JSON, SERVER, Answer, error_body
 from gateway.edge.api import Api
-from gateway.edge.receive import READ_BUFFER_BYTES, REQUEST_ID, request_id
+from gateway.edge.receive import READ_BUFFER_BYTES, REQUEST_ID, discard_rest, request_id
 from gateway.edge.response import WholeResponse
 
 _BACKLOG = 1024
@@ -151,6 +151,7 @@ class Listener:
         self._server = _Server(
             self._handle,
             handler_cancellation=True,
+            lingering_time=0,  # `discard_rest` does it
             auto_decompress=False,
             access_log=None,
             logger=logging.getLogger("gateway.http"),
@@ -181,5 +182,8 @@ class Listener:
             self._server.pre_shutdown()
             await self._server.shutdown(timeout_s)
 
-    def _handle(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-        return self._current().handle(request)
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = await self._current().handle(request)
+        if not request.content.is_eof():
+            await discard_rest(request)
+        return response

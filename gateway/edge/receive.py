@@ -5,6 +5,7 @@ while it arrives otherwise, and the time between two pieces of it.
 """
 
 import asyncio
+import contextlib
 import math
 import random
 import re
@@ -20,6 +21,8 @@ TIMEOUT = "X-Request-Timeout-Ms"
 _TOKEN = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")
 READ_BUFFER_BYTES = 4 * 1024 * 1024
 """What a connection takes in without being read from; at twice as much it stops."""
+_LINGER_S = 5.0
+_LINGER_PAUSE_S = 1.0
 _BAD_FRAMING = (http_exceptions.HttpProcessingError, web_protocol.RequestPayloadError)
 _TIMEOUT_MS = re.compile(r"0*([1-9][0-9]{0,11})")
 
@@ -129,6 +132,25 @@ class _Holding:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self._inbound.release(self._held)
+
+
+async def discard_rest(request: web.BaseRequest) -> None:
+    """Close the connection of a request that was answered before its body was there, gently.
+
+    A connection that is closed with data unread is reset, and then the client may lose the answer.
+    So only our half is closed; what still arrives is dropped, until the client has closed its half,
+    sends nothing for `_LINGER_PAUSE_S`, or `_LINGER_S` have passed. (nginx: lingering_close.)
+    """
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        return
+    if transport.can_write_eof():  # not under TLS
+        transport.write_eof()
+    with contextlib.suppress(TimeoutError, ConnectionError, *_BAD_FRAMING):
+        async with asyncio.timeout(_LINGER_S):
+            while not request.content.at_eof():
+                async with asyncio.timeout(_LINGER_PAUSE_S):
+                    await request.content.readany()
 
 
 async def _take_whole(

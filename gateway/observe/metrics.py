@@ -8,6 +8,7 @@ snapshot and the pool when somebody scrapes.
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -18,10 +19,12 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from gateway.exchange import INFERENCE, STAGES, Exchange
+from gateway.exchange import INFERENCE, STAGES, Exchange, Hedge
 from gateway.ports import ConfigState, CurrentView, Membership
 from routing.pool import Pool
 from routing.types import State
+
+_Key = TypeVar("_Key")
 
 _DURATION_BUCKETS_S = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -69,6 +72,8 @@ class RequestMetrics(Collector):
         self._own_time = _Histogram(_OWN_TIME_BUCKETS_S)
         self._stages_s = dict.fromkeys(STAGES, 0.0)
         self._attempts: dict[str, int] = {}
+        self._retries: dict[tuple[str, str], int] = {}
+        self._hedges: dict[tuple[str, str], int] = {}
         self._detached: dict[str, int] = {}
         self._aliases: dict[tuple[str, str, str], int] = {}
         self._bytes_in = self._bytes_out = 0
@@ -91,14 +96,14 @@ class RequestMetrics(Collector):
             self._stages_s[stage] += spent_s
         self._bytes_in += exchange.bytes_in
         self._bytes_out += exchange.bytes_out
-        if exchange.attempts:
-            _count(self._attempts, exchange.server)
-            for tried in exchange.tried:
-                if tried != exchange.server:
-                    _count(self._attempts, tried)
+        for _, server in exchange.choices:
+            _count(self._attempts, server)
+        for kind in exchange.retried:
+            _count(self._retries, (exchange.model, kind.value))
+        for result in exchange.hedges:
+            _count(self._hedges, (exchange.model, result.value))
         if exchange.alias:
-            arm = (exchange.alias, exchange.model, exchange.version)
-            self._aliases[arm] = self._aliases.get(arm, 0) + 1
+            _count(self._aliases, (exchange.alias, exchange.model, exchange.version))
         if exchange.detached:
             _count(self._detached, exchange.server)
 
@@ -125,6 +130,7 @@ class RequestMetrics(Collector):
         yield _counted(
             "upstream_attempts", "Inference calls sent, by server.", "server", self._attempts
         )
+        yield from self._further_attempts()
         yield _counted(
             "detached_calls",
             "Calls left running on a server after their caller was gone.",
@@ -146,6 +152,25 @@ class RequestMetrics(Collector):
             for counts in (self._attempts, self._detached):
                 for server in [name for name in counts if not self._is_known(name)]:
                     del counts[server]
+
+    def _further_attempts(self) -> Iterator[Metric]:
+        retries = _counter(
+            "retries",
+            "Further attempts at a request, by the kind of failure that led to them.",
+            "model", "reason",
+        )  # fmt: skip
+        for key, count in self._retries.items():
+            retries.add_metric(key, count)
+        yield retries
+        hedges = _counter(
+            "hedges",
+            "Times a second server was to be asked because the first was slow, by what came of it: "
+            + ", ".join(Hedge) + ".",
+            "model", "result",
+        )  # fmt: skip
+        for key, count in self._hedges.items():
+            hedges.add_metric(key, count)
+        yield hedges
 
     def _times(self) -> Iterator[Metric]:
         yield _by_model(
@@ -187,7 +212,7 @@ def _by_model(name: str, text: str, histograms: Mapping[str, _Histogram]) -> Met
     return family
 
 
-def _count(counts: dict[str, int], key: str) -> None:
+def _count(counts: dict[_Key, int], key: _Key) -> None:
     counts[key] = counts.get(key, 0) + 1
 
 

@@ -290,7 +290,7 @@ class ChannelPool:
         A call on a lost connection would bring it back unidentified, and inference after it.
         """
         if not self._identity_matters:
-            return self._channels[0]
+            return self.able_to_connect()[0]
         return next((channel for channel in self._channels if channel.confirmed), None)
 
     def _is_usable(self, channel: Channel) -> bool:
@@ -298,10 +298,20 @@ class ChannelPool:
             return channel.confirmed
         return not channel.waits_to_reconnect()
 
+    def able_to_connect(self) -> Sequence[Channel]:
+        """Return the channels that do not wait to reconnect, or all of them if all do.
+
+        What such a one says is how its last attempt ended, which may be long ago: while another
+        has a connection, that is no news of the server.
+        """
+        able = [channel for channel in self._channels if not channel.waits_to_reconnect()]
+        return able or self._channels
+
     def next_for_probe(self) -> Channel:
         """Return the channels in turn, so that probes notice each one that went silent."""
-        self._turn = (self._turn + 1) % len(self._channels)
-        return self._channels[self._turn]
+        able = self.able_to_connect()
+        self._turn += 1
+        return able[self._turn % len(able)]
 
     def replace(self, channel: Channel) -> None:
         """Put a new connection in place of `channel`, which is closed once no call is on it.

@@ -25,7 +25,6 @@ from gateway.upstream.findings import (
     Counters,
     Diagnosis,
     Finding,
-    Signature,
     Target,
     error,
     one_line,
@@ -36,6 +35,7 @@ from gateway.upstream.readiness import identity_findings, readiness_findings
 from gateway.upstream.session import Session, open_session
 from gateway.upstream.transport import FIRST_CANCEL_SAFE, version_tuple
 from routing.fleet import ModelVersion
+from routing.types import ModelSpec
 
 DIAGNOSE_TIMEOUT_S = 3.0
 
@@ -219,11 +219,11 @@ class _Probe:
             return Control.NONE_OR_POLL if refused else Control.UNKNOWN
         return Control.EXPLICIT
 
-    async def _read_signatures(self) -> dict[tuple[str, str], Signature]:
+    async def _read_signatures(self) -> dict[tuple[str, str], ModelSpec]:
         limit = asyncio.Semaphore(_CONFIGS_AT_ONCE)
         keys = list(self._models or ())
 
-        async def one(name: str, version: str) -> Signature | None:
+        async def one(name: str, version: str) -> ModelSpec | None:
             async with limit:
                 request = pb.ModelConfigRequest(name=name, version=version)
                 reply = await self._session.ask("ModelConfig", request, pb.ModelConfigResponse)
@@ -246,7 +246,6 @@ class _Probe:
         )
 
 
-def _signature(name: str, version: str, reply: pb.ModelConfigResponse) -> Signature:
+def _signature(name: str, version: str, reply: pb.ModelConfigResponse) -> ModelSpec:
     key = ModelVersion(name, int(version) if version.isdigit() else 0)
-    kind = reply.config.WhichOneof("scheduling_choice") or "none"
-    return Signature(model_spec(key, reply.config), kind.replace("_", " "))
+    return model_spec(key, reply.config)

@@ -1,22 +1,28 @@
 """Keeps a diagnosis of every server at hand while the gateway runs.
 
-Each server is examined after the start and whenever it went down or came back; the fleet is
-surveyed from time to time. What is found stands in the fleet view and once in the log, in the words
-of `triton-gateway check --live`. Only whether model control is exposed is left to that command: to
-find out, it has to ask the server to unload something.
+Each server is examined after the start and whenever it went down or came back. What the servers say
+of their models is compared whenever it changed, which asks nobody; which process is behind which
+address is asked after the same events as above, and from time to time. What is found stands in the
+fleet view and once in the log, in the words of `triton-gateway check --live`. Only whether model
+control is exposed is left to that command: to find out, it has to ask the server to unload
+something.
 """
 
 import asyncio
 from collections.abc import Callable, Collection
 from typing import Any
 
-from gateway.ports import Clock, Fleet
+from gateway.ports import Clock
+from gateway.upstream.agreement import different_signatures, missing_defaults
 from gateway.upstream.diagnose import diagnose
 from gateway.upstream.findings import Diagnosis, Finding, Severity, Target
-from gateway.upstream.survey import survey
+from gateway.upstream.survey import who_is_who
+from routing.fleet import FleetSnapshot, FleetTable
 
 _LOOK_INTERVAL_S = 5.0
 _SURVEY_INTERVAL_S = 600.0
+_SURVEY_PAUSE_S = 30.0
+"""A server that comes and goes must not have the whole fleet questioned all the time."""
 
 
 class Doctor:
@@ -24,18 +30,20 @@ class Doctor:
 
     def __init__(
         self,
-        fleet: Callable[[], Fleet],
+        table: FleetTable,
         *,
         log: Callable[..., Any],
         clock: Clock,
     ) -> None:
         self._targets: dict[str, Target] = {}
-        self._fleet = fleet
+        self._table = table
         self._log = log
         self._clock = clock
         self._examined_up: dict[str, bool] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
-        self._between: list[Finding] = []
+        self._compared: FleetSnapshot | None = None
+        self._models: list[Finding] = []
+        self._processes: list[Finding] = []
         self._told: set[tuple[str, Finding]] = set()
 
     def add(self, name: str, target: Target) -> None:
@@ -50,12 +58,14 @@ class Doctor:
 
     async def watch(self) -> None:
         """Examine for ever."""
-        surveyed_s = float("-inf")
+        surveyed_s, due = float("-inf"), True
         while True:
             for name in self._changed():
                 await self._examine(name)
-            if self._clock() - surveyed_s >= _SURVEY_INTERVAL_S:
-                surveyed_s = self._clock()
+                due = True
+            self._compare()
+            if self._clock() - surveyed_s >= (_SURVEY_PAUSE_S if due else _SURVEY_INTERVAL_S):
+                surveyed_s, due = self._clock(), False
                 await self._survey()
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
@@ -66,7 +76,7 @@ class Doctor:
             if same and name in before._examined_up:
                 self._examined_up[name] = before._examined_up[name]
                 self._diagnoses[name] = before._diagnoses[name]
-        self._between = before._between
+        self._models, self._processes = before._models, before._processes
         self._told = before._told
 
     def findings(self) -> list[dict[str, str]]:
@@ -84,14 +94,14 @@ class Doctor:
 
     def _all(self) -> list[tuple[str, Finding]]:
         found = [(name, f) for name, d in sorted(self._diagnoses.items()) for f in d.findings]
-        return found + [("", finding) for finding in self._between]
+        return found + [("", finding) for finding in (*self._models, *self._processes)]
 
     def _changed(self) -> list[str]:
-        servers = self._fleet().snapshot.servers
+        servers = self._table.snapshot.servers
         return [name for name, row in servers.items() if self._examined_up.get(name) is not row.up]
 
     async def _examine(self, name: str) -> None:
-        row, target = self._fleet().snapshot.servers.get(name), self._targets.get(name)
+        row, target = self._table.snapshot.servers.get(name), self._targets.get(name)
         if row is None or target is None:  # it has left since
             return
         found = await diagnose(target, clock=self._clock, ask_control=False)
@@ -100,8 +110,26 @@ class Doctor:
             self._diagnoses[name] = found
             self._tell()
 
+    def _compare(self) -> None:
+        snapshot = self._table.snapshot
+        if snapshot is self._compared:
+            return
+        self._compared = snapshot
+        signatures = {
+            (key.model, str(key.version)): by_server
+            for key, by_server in self._table.disagreements().items()
+        }
+        self._models = [*different_signatures(signatures)]
+        if any(row.up for row in snapshot.servers.values()):  # otherwise nothing is known
+            pinned = self._table.pinned_versions()
+            expected = {model: _expected(snapshot, model) for model in pinned}
+            self._models += missing_defaults(pinned, expected)
+        self._tell()
+
     async def _survey(self) -> None:
-        self._between = await survey(dict(self._targets), dict(self._diagnoses), clock=self._clock)
+        up = {name for name, row in self._table.snapshot.servers.items() if row.up}
+        targets = {name: target for name, target in self._targets.items() if name in up}
+        self._processes = await who_is_who(targets, clock=self._clock)
         self._tell()
 
     def _tell(self) -> None:
@@ -117,3 +145,14 @@ class Doctor:
                     fix=finding.fix,
                 )
         self._told = now
+
+
+def _expected(snapshot: FleetSnapshot, model: str) -> set[int]:
+    """Return the versions of a model that some server has ready or is loading."""
+    found = snapshot.models.get(model)
+    versions = found.versions if found else {}
+    return {
+        version
+        for version, route in versions.items()
+        if route.servers or route.left_out or route.loading
+    }

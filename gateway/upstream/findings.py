@@ -54,14 +54,6 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
-    """What callers of a model rely on, and how Triton schedules it ("none", "dynamic batching")."""
-
-    spec: ModelSpec
-    scheduling: str
-
-
-@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """One server as it was found; what could not be learnt is None or empty.
 
@@ -79,7 +71,7 @@ class Diagnosis:
     round_trip_ms: float | None = None
     missing_keys: tuple[str, ...] = ()
     counters: Counters = field(default_factory=dict, repr=False)
-    signatures: Mapping[tuple[str, str], Signature] = field(default_factory=dict, repr=False)
+    signatures: Mapping[tuple[str, str], ModelSpec] = field(default_factory=dict, repr=False)
     findings: tuple[Finding, ...] = ()
 
 

@@ -27,6 +27,8 @@ _JITTER = 0.2
 _SILENT_CHANNEL_PROBES = 2
 _EAGER_INTERVAL_S = 0.5
 _EAGER_AFTER_UP_S = 60.0
+_EXITING_MIN_S = 5.0
+_EXITING_MAX_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class ServerProber:
         self._was_up: bool | None = None
         self._up_since_s = float("-inf")
         self._silent = 0
+        self._exiting_s = 0.0
+        self._exiting_until_s = float("-inf")
         self._indexing = False
         self._counts: dict[ModelVersion, int] = {}
         self._retired = False
@@ -109,6 +113,23 @@ class ServerProber:
             return
         self._note_down(reason)
         self.wake()
+
+    def exiting(self, reason: str) -> None:
+        """Take the server out: a request was told that it is going down.
+
+        It may go on answering probes, and would come and go with every request. So it stays out
+        until it was seen to have ended, or for 5 s; each time it says so again, twice as long, up
+        to a minute.
+        """
+        now_s = self._clock()
+        if now_s >= self._exiting_until_s:
+            self._exiting_s = min(max(2 * self._exiting_s, _EXITING_MIN_S), _EXITING_MAX_S)
+            self._exiting_until_s = now_s + self._exiting_s
+        self._note_down(reason)
+
+    def _has_ended(self) -> None:
+        """Note that whoever answers from now on is a new process."""
+        self._exiting_s, self._exiting_until_s = 0.0, float("-inf")
 
     async def watch_presence(self) -> None:
         """Probe presence and readiness for ever."""
@@ -165,7 +186,8 @@ class ServerProber:
         now_s = self._clock()
         self.assignment.book.keep_only(self._name, ready)
         self.assignment.table.observe_ready(self._name, ready, asked_s=asked_s, now_s=now_s)
-        self._note_up(now_s)
+        if now_s >= self._exiting_until_s:
+            self._note_up(now_s)
 
     async def _identify(self, channel: Channel) -> None:
         """Ask who the server is: after every failure, and on each connection if that matters."""
@@ -173,7 +195,7 @@ class ServerProber:
             if not self._identified:
                 await self._ask_identity(channel)
             return
-        for each in self._upstream.pool.channels:
+        for each in self._upstream.pool.able_to_connect():
             if not each.confirmed:
                 await self._ask_identity(each)
                 each.confirmed = True
@@ -213,6 +235,8 @@ class ServerProber:
         # Counts that went back mean a reload: the version may look different now.
         self._reloaded = [key for key, count in counts.items() if count < self._counts.get(key, 0)]
         self._counts = counts
+        if self._reloaded:
+            self._has_ended()
         return frozenset(counts)
 
     async def _describe(self, ready: frozenset[ModelVersion]) -> None:
@@ -256,6 +280,8 @@ class ServerProber:
             self._silence(channel)
             return
         self._silent = 0
+        if fault.kind in (Kind.UNREACHABLE, Kind.BROKEN):
+            self._has_ended()
         self._note_down(explain(fault))
 
     def _silence(self, channel: Channel) -> None:

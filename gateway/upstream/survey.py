@@ -1,30 +1,21 @@
 """What shows only when the servers of a fleet are seen side by side.
 
 Finds models that differ between servers, one process behind two addresses, and several behind one.
-Works on finished diagnoses, and reads the statistics of reachable servers twice more. Called by the
-command line.
+`survey` works on diagnoses that were just made, for the command line; `who_is_who` is the part that
+asks the servers, which a running gateway wants from time to time.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from gateway.faults import Fault
 from gateway.ports import Clock
-from gateway.upstream.findings import (
-    Counters,
-    Diagnosis,
-    Finding,
-    Severity,
-    Signature,
-    Target,
-    one_line,
-    warning,
-)
+from gateway.upstream.agreement import Version, different_signatures, missing_defaults
+from gateway.upstream.findings import Counters, Diagnosis, Finding, Target, warning
 from gateway.upstream.session import open_session
-from routing.types import TensorSpec
+from routing.types import ModelSpec
 
 SURVEY_TIMEOUT_S = 1.0
 """For each of the two readings."""
@@ -39,95 +30,78 @@ class Reading:
     counters: Counters
 
 
+Readings = Mapping[str, tuple[Reading, Reading, Reading]]
+
+
 async def survey(
     targets: Mapping[str, Target],
     diagnoses: Mapping[str, Diagnosis],
     *,
     clock: Clock,
     timeout_s: float = SURVEY_TIMEOUT_S,
+    default_versions: Mapping[str, int] | None = None,
 ) -> list[Finding]:
-    """Return what is wrong between the servers; takes at most twice `timeout_s` for 16 servers.
+    """Return what is wrong between the servers; mostly takes twice `timeout_s` for 16 servers.
 
     The diagnoses hold the first reading of each server's statistics; all of them must be finished.
-    Then every server is read again, and then once more, each time on a new connection.
+    `default_versions` are those the configuration pins, by model.
     """
-    found = [*different_signatures(diagnoses)]
+    found = [*different_signatures(_signatures(diagnoses))]
+    if any(diagnosis.models_ready is not None for diagnosis in diagnoses.values()):
+        found += missing_defaults(default_versions or {}, _ready(diagnoses))
     first = {
         name: Reading(diagnosis.server_id, diagnosis.counters)
         for name, diagnosis in diagnoses.items()
         if diagnosis.counters
     }
-    second = await _read_all(first, targets, clock, timeout_s)
-    third = await _read_all(second, targets, clock, timeout_s)
-    readings = {name: (first[name], second[name], third[name]) for name in third}
-    hiding = [name for name, three in readings.items() if hides_several(three)]
-    found += map(_hiding, hiding)
-    alone = {name: three for name, three in readings.items() if name not in hiding}
-    found += map(_same_process, same_processes(alone))
+    return found + await who_is_who(targets, first, clock=clock, timeout_s=timeout_s)
+
+
+def _signatures(diagnoses: Mapping[str, Diagnosis]) -> dict[Version, dict[str, ModelSpec]]:
+    found: dict[Version, dict[str, ModelSpec]] = {}
+    for name, diagnosis in diagnoses.items():
+        for key, spec in diagnosis.signatures.items():
+            found.setdefault(key, {})[name] = spec
     return found
 
 
-# --- models that differ
+def _ready(diagnoses: Mapping[str, Diagnosis]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for diagnosis in diagnoses.values():
+        for model, version in diagnosis.counters:
+            if version.isdecimal():
+                found.setdefault(model, set()).add(int(version))
+    return found
 
 
-def different_signatures(diagnoses: Mapping[str, Diagnosis]) -> Iterator[Finding]:
-    """Yield the servers on which a model's version differs from what most servers have."""
-    by_key: dict[tuple[str, str], dict[str, Signature]] = {}
-    for name, diagnosis in diagnoses.items():
-        for key, signature in diagnosis.signatures.items():
-            by_key.setdefault(key, {})[name] = signature
-    for key, signatures in sorted(by_key.items()):
-        usual = Counter(signatures.values()).most_common(1)[0][0]
-        like = [name for name, signature in signatures.items() if signature == usual]
-        for name, signature in signatures.items():
-            if signature != usual:
-                yield _differs(key, name, list(_differences(usual, signature)), like)
+async def who_is_who(
+    targets: Mapping[str, Target],
+    first: Mapping[str, Reading] | None = None,
+    *,
+    clock: Clock,
+    timeout_s: float = SURVEY_TIMEOUT_S,
+) -> list[Finding]:
+    """Return which addresses lead to one process, and which to several.
 
+    Every server is read twice after the `first` readings, which must be fresh, each time on a new
+    connection; without them it is read three times. Where several seem to answer it is read three
+    times more, since a model that comes or goes at that moment looks the same.
+    """
 
-def _differences(usual: Signature, other: Signature) -> Iterator[tuple[Severity, str]]:
-    for kind, mine, theirs in (
-        ("inputs", other.spec.inputs, usual.spec.inputs),
-        ("outputs", other.spec.outputs, usual.spec.outputs),
-    ):
-        if mine != theirs:
-            yield Severity.ERROR, f"{kind} {_shown(mine)} instead of {_shown(theirs)}"
-    for kind, this, that in (
-        ("max_batch_size", other.spec.max_batch_size, usual.spec.max_batch_size),
-        ("scheduling", other.scheduling, usual.scheduling),
-        ("decoupled", other.spec.decoupled, usual.spec.decoupled),
-    ):
-        if this != that:
-            yield Severity.WARNING, f"{kind} {this} instead of {that}".lower()
+    async def three_of(names: Iterable[str], first: Mapping[str, Reading] | None) -> Readings:
+        first = first if first is not None else await _read_all(names, targets, clock, timeout_s)
+        second = await _read_all(first, targets, clock, timeout_s)
+        third = await _read_all(second, targets, clock, timeout_s)
+        return {name: (first[name], second[name], third[name]) for name in third}
 
-
-def _shown(tensors: Iterable[TensorSpec]) -> str:
-    return one_line(
-        ", ".join(
-            f"{tensor.name} {tensor.datatype}[{','.join(map(str, tensor.dims))}]"
-            for tensor in tensors
-        )
-        or "none"
-    )
-
-
-def _differs(
-    key: tuple[str, str],
-    server: str,
-    differences: Sequence[tuple[Severity, str]],
-    like: Sequence[str],
-) -> Finding:
-    model, version = map(one_line, key)
-    severities = {severity for severity, _ in differences}
-    texts = "; ".join(text for _, text in differences)
-    return Finding(
-        Severity.ERROR if Severity.ERROR in severities else Severity.WARNING,
-        "different-model",
-        f"model '{model}' version {version} on {server} differs from {', '.join(like)}: {texts}",
-        "put the same model on all servers, or give the different one another name or version",
-    )
-
-
-# --- who is who
+    readings = await three_of(targets, first)
+    odd = [name for name, three in readings.items() if hides_several(three)]
+    again = await three_of(odd, None) if odd else {}
+    steady = {name: three for name, three in readings.items() if name not in odd}
+    return [
+        *(_hiding(name) for name, three in again.items() if hides_several(three)),
+        *map(_same_process, same_processes(steady)),
+    ]
 
 
 async def _read_all(

@@ -34,7 +34,7 @@ class FleetWatcher:
         self._table = table
         self._book = book
         self._clock = clock
-        self._doctor = Doctor(lambda: self, log=log, clock=clock)
+        self._doctor = Doctor(table, log=log, clock=clock)
         self._watched: dict[str, _Watched] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._diagnosis: asyncio.Task[None] | None = None
@@ -49,6 +49,11 @@ class FleetWatcher:
         """Take a server out that a request could not reach."""
         if server in self._watched:
             self._watched[server].prober.unreachable(reason)
+
+    def exiting(self, server: str, reason: str) -> None:
+        """Take a server out that told a request it is going down."""
+        if server in self._watched:
+            self._watched[server].prober.exiting(reason)
 
     def broken(self, server: str) -> None:
         """Look at once whether the server is still there; nothing is known yet."""

@@ -38,6 +38,11 @@ class TcpProxy:
         """How many clients are connected now."""
         return len(self._clients)
 
+    @property
+    def connections(self) -> list[int]:
+        """The local ports from which the open connections are passed on, for `cut`."""
+        return list(self._clients)
+
     async def start(self, target_port: int) -> None:
         """Listen on a free port, or again on the one it had."""
         self._target_port = target_port
@@ -64,6 +69,13 @@ class TcpProxy:
         """Stop and give the port back."""
         await self.stop()
         self._leave_port()
+
+    def refuse(self) -> None:
+        """Refuse new connections, and keep those that are open."""
+        assert self._listener is not None
+        self._listener.close()
+        self._listener = None
+        self._keep_port()
 
     def freeze(self) -> None:
         """Accept and read, but pass nothing on in either direction."""

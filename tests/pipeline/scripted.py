@@ -222,6 +222,10 @@ class ScriptedFleet:
         self.reports.append(("unreachable", server, reason))
         self.table.server_down(server, reason, now_s=self._clock())
 
+    def exiting(self, server: str, reason: str) -> None:
+        self.reports.append(("exiting", server, reason))
+        self.table.server_down(server, reason, now_s=self._clock())
+
     def broken(self, server: str) -> None:
         self.reports.append(("broken", server))
 
@@ -285,6 +289,12 @@ class World:
             begun=self.clock.text,
             clock=self.clock,
         )
+        self.retries = Retries(
+            RetryPolicy(),
+            new_budget=lambda: RetryBudget(ratio=0.1, min_per_s=free_retries_per_s),
+            not_idempotent=not_idempotent,
+            hedges=hedges,
+        )
         self.pipeline = Pipeline(
             aliases=Aliases({alias.name: alias for alias in aliases}, random),
             fleet=self.fleet,
@@ -294,12 +304,7 @@ class World:
             deadlines=Deadlines(
                 default_s=default_s, max_s=max_s, by_model={}, stream_idle_s=60, stream_max_s=3600
             ),
-            retries=Retries(
-                RetryPolicy(),
-                new_budget=lambda: RetryBudget(ratio=0.1, min_per_s=free_retries_per_s),
-                not_idempotent=not_idempotent,
-                hedges=hedges,
-            ),
+            retries=self.retries,
             sequences=self.sequences,
             max_unpacked_bytes=10_000,
             clock=self.clock,

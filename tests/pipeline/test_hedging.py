@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.faults import Fault
+from gateway.exchange import Hedge
+from gateway.faults import Fault, Kind
 from gateway.hedging import HedgePolicy
 from gateway.pipeline import AnsweredInfer
 from routing.budget import RetryBudget
@@ -70,6 +71,7 @@ async def test_an_answer_in_time_asks_nobody_else() -> None:
     await world.ask()
     assert world.servers_asked == ["a"]
     assert world.exchange.attempts == 1
+    assert world.exchange.hedges == ()
     assert world.idle
 
 
@@ -78,6 +80,7 @@ async def test_the_second_server_answers_for_the_slow_first_one(world: World) ->
     await world.ask()
     assert world.servers_asked == ["a", "b"]
     assert (world.exchange.server, world.exchange.attempts) == ("b", 2)
+    assert (world.exchange.hedges, world.exchange.retried) == ((Hedge.WON,), ())
     await asyncio.sleep(0)
     first, _ = world.transport.calls
     assert first.abandoned
@@ -97,6 +100,7 @@ async def test_the_first_server_may_still_be_the_first_to_answer(world: World) -
     first.finish()
     await asking.task
     assert (world.exchange.server, world.exchange.attempts) == ("a", 2)
+    assert world.exchange.hedges == (Hedge.LOST,)
     await asyncio.sleep(0)
     assert second.abandoned
     second.end()
@@ -139,6 +143,17 @@ async def test_when_one_of_the_two_fails_the_other_one_s_answer_counts(
     await asking.task
     assert world.fleet.reports == [("unreachable", "ab"[failing], str(UNREACHABLE.detail))]
     assert world.exchange.server == "ab"[answering]
+    assert world.exchange.hedges == ((Hedge.LOST, Hedge.WON)[answering],)
+    assert world.idle
+
+
+async def test_of_two_answers_at_once_the_first_servers_counts(world: World) -> None:
+    world.will(HANGS, HANGS)
+    asking = Asking(world)
+    for call in reversed(await asking.calls("a", "b")):
+        call.finish()
+    await asking.task
+    assert (world.exchange.server, world.exchange.hedges) == ("a", (Hedge.LOST,))
     assert world.idle
 
 
@@ -154,6 +169,7 @@ async def test_when_both_fail_the_last_failure_is_told(world: World) -> None:
         await asking.task
     assert caught.value is FAILED
     assert world.servers_asked == ["a", "b"]
+    assert world.exchange.hedges == (Hedge.UNANSWERED,)
     assert world.idle
 
 
@@ -166,6 +182,8 @@ async def test_when_both_have_not_run_a_third_server_is_tried(world: World) -> N
     assert world.servers_asked == ["a", "b", "c"]
     assert {report[1] for report in world.fleet.reports} == {"a", "b"}
     assert world.exchange.attempts == 3
+    assert world.exchange.hedges[0] is Hedge.UNANSWERED
+    assert world.exchange.retried == (Kind.NOT_READY,)
 
 
 async def test_what_may_have_run_twice_is_not_sent_a_third_time(world: World) -> None:
@@ -215,6 +233,30 @@ async def test_without_another_server_the_first_one_is_waited_for() -> None:
     first.finish()
     await asking.task
     assert world.exchange.attempts == 1
+    assert world.exchange.hedges == (Hedge.NO_SERVER,)
+
+
+async def test_finding_no_other_server_costs_nothing() -> None:
+    hedge = hedging(max_share=0.25)
+    world = hedged_world("a", hedges=hedge)
+    for _ in range(8):
+        world.will(HANGS)
+        asking = Asking(world)
+        world.transport.calls.clear()
+        (first,) = await asking.calls("a")
+        first.finish()
+        await asking.task
+    assert sum(hedge["m"].budget.withdraw(world.clock()) for _ in range(9)) == 2
+
+
+async def test_a_second_request_beyond_the_share_is_noted() -> None:
+    world = hedged_world(hedges=hedging(max_share=0.02))
+    world.will(HANGS)
+    asking = Asking(world)
+    (first,) = await asking.calls("a")
+    first.finish()
+    await asking.task
+    assert world.exchange.hedges == (Hedge.NO_BUDGET,)
 
 
 async def test_the_second_server_is_one_where_calls_can_be_cancelled_too(world: World) -> None:
@@ -278,6 +320,7 @@ async def test_a_caller_that_leaves_lets_go_of_all_calls(servers: str) -> None:
     await asyncio.sleep(0)
     assert asking.task.cancelled()
     assert all(call.abandoned for call in calls)
+    assert world.exchange.hedges == ((Hedge.UNANSWERED,) if len(servers) > 1 else ())
     for call in calls:
         call.end()
     assert world.idle

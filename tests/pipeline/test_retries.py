@@ -85,6 +85,7 @@ async def test_three_attempts_of_which_one_may_have_run(
     await world.ask()
     assert world.servers_asked == ["a", "b", "c"]
     assert world.exchange.attempts == 3
+    assert world.exchange.retried == tuple(fault.kind for fault in faults)
     assert world.idle
 
 
@@ -93,6 +94,15 @@ async def test_a_broken_connection_without_another_server_is_told() -> None:
     world.will(*failing(BROKEN))
     assert await world.fault() is BROKEN
     assert world.servers_asked == ["a"]
+    assert world.exchange.retried == ()
+
+
+async def test_a_retry_without_another_server_costs_nothing() -> None:
+    world = World(("a",), free_retries_per_s=0.0)
+    world.will(*failing(*[BROKEN] * 11))  # eleven requests earn one token
+    for _ in range(11):
+        assert await world.fault() is BROKEN
+    assert world.retries.budget("m").withdraw(world.clock())
 
 
 async def test_a_client_that_has_left_is_not_tried_for_again(world: World) -> None:
@@ -156,7 +166,7 @@ async def test_a_server_that_is_going_down_is_left_at_once_and_without_penalty(
     world.will(*failing(DRAINING), Step())
     await world.ask()
     assert world.servers_asked == ["a", "b"]
-    assert world.fleet.reports == [("unreachable", "a", "Server exiting")]
+    assert world.fleet.reports == [("exiting", "a", "Server exiting")]
     for _ in range(5):
         await world.ask()
     assert "a" not in world.servers_asked[1:]

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import pytest
 
+from gateway.upstream import prober
 from tests.clients import request
 from tests.fakes.model import FakeModel, model_config
 from tests.fakes.triton import FakeTriton
@@ -81,6 +83,7 @@ async def test_a_silent_server_is_taken_out_and_comes_back() -> None:
         fake_triton() as b,
         serving({"a": a, "b": b}, fleet=QUICK | {"silent_probes": 3}) as gateway,
     ):
+        await until(lambda: ready(gateway) == ("a", "b"))  # a first probe may take too long
         a.proxy.freeze()
         asked = a.calls["ModelStatistics"]
         await until(lambda: not gateway.up("a"))
@@ -91,7 +94,7 @@ async def test_a_silent_server_is_taken_out_and_comes_back() -> None:
         assert {(await gateway.infer()).status for _ in range(5)} == {200}
         a.proxy.thaw()
         await until(lambda: gateway.up("a"))
-        assert len(gateway.events("server down")) == 1
+        assert [event["server"] for event in gateway.events("server down")].count("a") == 1
 
 
 async def test_one_unanswered_probe_is_forgiven(fake: FakeTriton) -> None:
@@ -196,10 +199,37 @@ async def test_a_server_that_is_back_is_really_back(fake: FakeTriton) -> None:
         assert len(gateway.events("server down")) == 1
 
 
+@pytest.mark.usefixtures("undiagnosed")
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("expect", [None, "fake"])
+async def test_a_connection_that_waits_to_be_made_again_says_nothing_of_the_server(
+    fake: FakeTriton, expect: str | None, lost: int
+) -> None:
+    waiting = {"reconnect_backoff_min_s": 60.0, "reconnect_backoff_max_s": 60.0}
+    config = configuration({"a": fake.address}, fleet=QUICK, upstream={"channels": 2, **waiting})
+    config["servers"][0]["expect"] = expect
+    async with serving_config(config) as gateway:
+        await until(lambda: all(s["state"] == "ready" for s in gateway.watcher.states("a")))
+        fake.proxy.refuse()
+        fake.proxy.cut(sorted(fake.proxy.connections)[lost])
+        failing = "transient_failure"
+        await until(lambda: failing in {s["state"] for s in gateway.watcher.states("a")})
+        await until(gateway.up)
+        known = len(gateway.events("server down"))
+        fake.models["late"] = FakeModel(model_config("late"))  # to be described
+        await until(lambda: ready(gateway, "late") == ("a",))
+        probed = fake.calls["ModelStatistics"]
+        await until(lambda: fake.calls["ModelStatistics"] > probed + 6)
+        assert gateway.up()
+        assert len(gateway.events("server down")) == known
+        assert (await gateway.infer()).status == 200
+
+
 async def test_a_restart_under_load_shows_in_no_answer() -> None:
     """What was in flight is answered by the other server, as the model may run twice."""
     async with fake_triton() as a, fake_triton() as b, serving({"a": a, "b": b}) as gateway:
-        a.models["echo"].delay_s = b.models["echo"].delay_s = 0.02
+        b.models["echo"].delay_s = 0.02
+        a.models["echo"].hang()  # or the restart could fall between two requests
         stop = asyncio.Event()
         statuses: list[int] = []
 
@@ -209,13 +239,62 @@ async def test_a_restart_under_load_shows_in_no_answer() -> None:
 
         asking = asyncio.gather(*(client() for _ in range(8)))
         await b.until(lambda: b.infer_finished > 20)
+        lost = a.infer_started
         await a.restart()
+        a.models["echo"].release()
         await b.until(lambda: b.infer_finished > 100)
         stop.set()
         await asking
         assert set(statuses) == {200}
         attempts = [event["attempts"] for event in gateway.events("request")]
-        assert 0 < sum(attempts) - len(attempts) <= 2 * 8
+        assert 0 < lost <= sum(attempts) - len(attempts) <= 2 * 8
+
+
+EXITING = (Code.UNAVAILABLE, "Server exiting")
+
+
+def tell_exiting(fake: FakeTriton) -> None:
+    fake.models["echo"].error = EXITING
+
+
+async def test_a_server_that_is_exiting_does_not_come_and_go(fake: FakeTriton) -> None:
+    """It answers probes to its end, and each would bring it back for another request."""
+    async with fake_triton() as b, serving({"a": fake, "b": b}, fleet=QUICK) as gateway:
+        tell_exiting(fake)
+        await infer_until(gateway, lambda: not gateway.up("a"))
+        asked = fake.infer_started
+        probed = fake.calls["ModelStatistics"]
+        await infer_until(gateway, lambda: fake.calls["ModelStatistics"] > probed + 10)
+        assert fake.infer_started == asked
+        assert (await gateway.fleet("a"))["reason"] == "Server exiting"
+        assert len(gateway.events("server down")) == 1
+        fake.models["echo"].error = None
+        await fake.restart()  # seen, and so believed at once
+        await until(lambda: gateway.up("a"))
+        await infer_until(gateway, lambda: fake.infer_started > asked)
+
+
+async def test_a_server_that_is_exiting_is_tried_again_after_a_while(
+    fake: FakeTriton, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prober, "_EXITING_MIN_S", 0.2)
+    async with fake_triton() as b, serving({"a": fake, "b": b}, fleet=QUICK) as gateway:
+        tell_exiting(fake)
+        for downs in (1, 2):  # out, tried again, and out again
+            await infer_until(gateway, lambda n=downs: len(gateway.events("server down")) == n)
+        fake.models["echo"].error = None
+        await until(lambda: gateway.up("a"))
+        asked = fake.infer_started
+        await infer_until(gateway, lambda: fake.infer_started > asked)
+        assert len(gateway.events("server down")) == 2
+
+
+async def infer_until(gateway: Serving, condition: Callable[[], bool]) -> None:
+    """Send one request after the other, all of which must be answered."""
+    async with asyncio.timeout(10):
+        while not condition():
+            assert (await gateway.infer()).status == 200
+            await asyncio.sleep(0.01)
 
 
 # --- models
@@ -305,9 +384,10 @@ async def test_a_model_that_says_not_ready_is_out_until_a_probe_lists_it() -> No
 async def test_a_server_is_asked_gently(fake: FakeTriton) -> None:
     settings = {"statistics_interval_s": 0.2, "index_interval_s": 60.0}
     async with serving({"a": fake}, fleet=settings):
-        probed = fake.calls["ModelStatistics"]
-        await asyncio.sleep(1.0)
-        assert 3 <= fake.calls["ModelStatistics"] - probed <= 8
+        loop, probed = asyncio.get_running_loop(), fake.calls["ModelStatistics"]
+        began_s = loop.time()
+        await fake.until(lambda: fake.calls["ModelStatistics"] >= probed + 6)
+        assert loop.time() - began_s >= 5 * 0.2 * (1 - 0.2)  # one may have been on its way
         assert fake.calls["ServerMetadata"] == 1
         assert fake.calls["ModelConfig"] == fake.calls["ModelMetadata"] == 1
         assert fake.calls["RepositoryIndex"] == 1

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from gateway.edge import receive
 from tests.clients import Connection, ask, chunked, infer, request, tensor
 from tests.fakes.triton import FakeTriton
 from tests.serving import Serving, serving
@@ -170,13 +171,54 @@ async def test_a_body_that_stalls_is_given_up(small: Serving, begun: bytes) -> N
         assert reply.headers["connection"] == "close"
 
 
+UNSENT = request("POST", "/v2/models/echo/infer", b"", {"Content-Length": "50000000"})
+
+
+async def test_a_client_that_goes_on_sending_can_read_the_answer(small: Serving) -> None:
+    """A reset, sent because data is left unread, would overtake the answer."""
+    async with await Connection.open(small.port) as connection:
+        connection.send(UNSENT + bytes(20_000_000))
+        await connection.writer.drain()
+        reply = await connection.reply()
+        assert (reply.status, reply.error) == (413, TOO_LARGE)
+        assert await connection.ended()
+
+
+@pytest.mark.parametrize(
+    ("begun", "status"), [(infer()[:-5], 408), (UNSENT, 413)], ids=["stalled", "too large"]
+)
+async def test_a_connection_does_not_outlive_the_answer_that_ends_it(
+    small: Serving, monkeypatch: pytest.MonkeyPatch, begun: bytes, status: int
+) -> None:
+    """Also when the client neither sends the rest nor leaves."""
+    monkeypatch.setattr(receive, "_LINGER_PAUSE_S", 0.1)
+    async with await Connection.open(small.port) as connection:
+        assert (await connection.ask(begun)).status == status
+        assert await connection.ended()  # the client learns it at once
+        async with asyncio.timeout(4):  # less than the gateway waits for one that is still sending
+            while small.connections:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_client_that_never_stops_sending_is_cut_off(
+    small: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receive, "_LINGER_S", 0.3)
+    async with await Connection.open(small.port) as connection:
+        assert (await connection.ask(UNSENT)).status == 413
+        async with asyncio.timeout(10):
+            while small.connections:
+                connection.send(bytes(10))
+                await asyncio.sleep(0.01)
+
+
 async def test_a_body_that_is_slow_but_moves_is_waited_for(small: Serving) -> None:
     async with await Connection.open(small.port) as connection:
         data = infer()
         head, body = data[: -len(tensor(1.5))], tensor(1.5)
         connection.send(head)
-        for piece in (body[:5], body[5:10], body[10:15], body[15:]):
-            await asyncio.sleep(0.15)
+        for piece in (*(body[at : at + 1] for at in range(5)), body[5:]):
+            await asyncio.sleep(0.08)  # together more than the gateway waits for one
             connection.send(piece)
         assert (await connection.reply()).status == 200
 

@@ -5,6 +5,8 @@ import itertools
 import time
 from typing import Any
 
+import pytest
+
 from gateway.upstream.diagnose import diagnose
 from gateway.upstream.findings import Finding, Target
 from gateway.upstream.survey import survey
@@ -33,10 +35,16 @@ def counting(spent_ns: int) -> CountingTriton:
     return fake
 
 
-async def examine(**addresses: str) -> list[Finding]:
+async def examine(one: int | None = None, **addresses: str) -> list[Finding]:
+    """Survey these servers; version `one` of the model `one` is pinned as its default."""
     targets = {name: Target(address) for name, address in addresses.items()}
     found = await asyncio.gather(*(diagnose(t, clock=time.monotonic) for t in targets.values()))
-    return await survey(targets, dict(zip(targets, found, strict=True)), clock=time.monotonic)
+    return await survey(
+        targets,
+        dict(zip(targets, found, strict=True)),
+        clock=time.monotonic,
+        default_versions={"one": one} if one else {},
+    )
 
 
 async def test_one_process_behind_two_addresses_is_found() -> None:
@@ -66,6 +74,25 @@ async def test_several_processes_behind_one_address_are_found() -> None:
         async with ports.listening(balance) as address:
             [finding] = await examine(a=address)
     assert finding.code == "several-servers"
+
+
+async def test_a_model_that_is_loaded_meanwhile_does_not_make_two_of_one() -> None:
+    async with counting(1000) as one:
+        target = {"a": Target(one.address)}
+        found = {"a": await diagnose(target["a"], clock=time.monotonic)}
+        one.models["late"] = FakeModel(model_config("late"))
+        assert await survey(target, found, clock=time.monotonic) == []
+
+
+@pytest.mark.parametrize(("pinned", "codes"), [(1, []), (9, ["default-version"])])
+async def test_a_pinned_version_is_looked_for_on_all_servers(pinned: int, codes: list[str]) -> None:
+    async with counting(1000) as one:
+        found = await examine(one=pinned, a=one.address, b=f"{HOST}:1")
+    assert [finding.code for finding in found] == codes
+
+
+async def test_where_no_server_answers_no_version_is_missed() -> None:
+    assert await examine(one=9, a=f"{HOST}:1") == []
 
 
 async def test_server_that_cannot_be_reached_is_left_out() -> None:

@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests import clients
 from tests.certificates import Authority, Pair
-from tests.clients import infer, request, tensor
+from tests.clients import Connection, infer, request, tensor
 from tests.fakes.model import FakeModel, model_config
 from tests.fakes.triton import FakeTriton
 from tests.gateways import configuration
@@ -408,6 +408,18 @@ async def test_tls_on_both_listeners(
         assert ready.json == {"ready": True}
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await clients.ask(gateway.port, infer())
+
+
+async def test_an_answer_before_the_body_ends_a_tls_connection_too(
+    fake: FakeTriton, authority: Authority, server_pair: Pair
+) -> None:
+    """Half of it cannot be closed, so the client learns it when the gateway has waited for more."""
+    async with serving({"a": fake}, api={"tls": files(server_pair)}) as gateway:
+        begun = request("POST", "/v2/models/echo/infer", b"", {"Content-Length": "9" * 12})
+        async with await Connection.open(gateway.port, tls=trusting(authority)) as connection:
+            assert (await connection.ask(begun)).status == 413
+            async with asyncio.timeout(4):
+                assert await connection.ended()
 
 
 async def test_mutual_tls_on_the_api(

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.exchange import STAGES, Exchange
+from gateway.exchange import STAGES, Exchange, Hedge
 from gateway.faults import Fault, Kind, Origin
 from gateway.observe.metrics import RequestMetrics, make_registry
 from gateway.ports import ConfigState, CoreView, CurrentView, SourceStatus
@@ -112,10 +112,20 @@ def test_streams_are_timed_to_their_first_event_and_their_events_counted(
 def test_attempts_are_counted_by_the_server_they_went_to(
     registry: CollectorRegistry, metrics: RequestMetrics
 ) -> None:
-    metrics.observe(answered(server="b", attempts=2, tried={"a"}))
-    metrics.observe(answered(server="b", tried={"b"}, detached=True))
+    metrics.observe(answered(server="b", choices=[(None, "a"), (None, "b")]))
+    metrics.observe(answered(server="b", choices=[(None, "b")], detached=True))
     assert samples(registry, "upstream_attempts_total") == {("a",): 1, ("b",): 2}
     assert samples(registry, "detached_calls_total") == {("b",): 1}
+
+
+def test_further_attempts_are_counted_by_what_led_to_them(
+    registry: CollectorRegistry, metrics: RequestMetrics
+) -> None:
+    metrics.observe(answered(retried=(Kind.BROKEN, Kind.NOT_READY)))
+    metrics.observe(answered(retried=(Kind.BROKEN,), hedges=(Hedge.WON, Hedge.NO_BUDGET)))
+    metrics.observe(answered(hedges=(Hedge.WON,)))
+    assert samples(registry, "retries_total") == {("m", "broken"): 2, ("m", "not_ready"): 1}
+    assert samples(registry, "hedges_total") == {("m", "won"): 2, ("m", "no_budget"): 1}
 
 
 def test_what_did_not_resolve_is_only_counted(

@@ -1,65 +1,10 @@
-"""What is concluded from several servers seen side by side."""
+"""What is concluded from several readings of several servers."""
 
-from dataclasses import replace
-
-from gateway.upstream.findings import Diagnosis, Severity, Signature
-from gateway.upstream.survey import (
-    Reading,
-    different_signatures,
-    hides_several,
-    same_processes,
-)
-from routing.types import ModelSpec, TensorSpec
-
-SPEC = ModelSpec(
-    model="resnet",
-    version=1,
-    inputs=(TensorSpec("x", "FP32", (3, -1)),),
-    outputs=(TensorSpec("y", "FP32", (10,)),),
-    max_batch_size=8,
-    decoupled=False,
-    sequence=False,
-)
-USUAL = Signature(SPEC, "dynamic batching")
-
-
-def fleet(**signatures: Signature) -> dict[str, Diagnosis]:
-    return {
-        name: Diagnosis(reachable=True, signatures={("resnet", "1"): signature})
-        for name, signature in signatures.items()
-    }
+from gateway.upstream.survey import Reading, hides_several, same_processes
 
 
 def reading(*times_ns: int, server_id: str = "triton", model: str = "m") -> Reading:
     return Reading(server_id, {(model, "1"): times_ns})
-
-
-def test_equal_models_are_no_finding() -> None:
-    assert list(different_signatures(fleet(a=USUAL, b=USUAL))) == []
-
-
-def test_minority_is_named_with_what_differs() -> None:
-    other = Signature(replace(SPEC, inputs=(TensorSpec("x", "FP16", (3, -1)),)), "none")
-    [finding] = different_signatures(fleet(a=USUAL, b=other, c=USUAL))
-    assert finding.severity is Severity.ERROR
-    assert finding.message == (
-        "model 'resnet' version 1 on b differs from a, c: inputs x FP16[3,-1] instead of"
-        " x FP32[3,-1]; scheduling none instead of dynamic batching"
-    )
-
-
-def test_difference_in_batching_only_is_a_warning() -> None:
-    other = Signature(replace(SPEC, max_batch_size=4), "dynamic batching")
-    [finding] = different_signatures(fleet(a=USUAL, b=other))
-    assert finding.severity is Severity.WARNING
-    assert finding.message.endswith("max_batch_size 4 instead of 8")
-
-
-def test_another_version_may_look_different() -> None:
-    diagnoses = fleet(a=USUAL)
-    other = Signature(replace(SPEC, version=2, outputs=()), "none")
-    diagnoses["b"] = Diagnosis(signatures={("resnet", "2"): other})
-    assert list(different_signatures(diagnoses)) == []
 
 
 def test_times_between_those_of_another_address_are_one_process() -> None:

@@ -66,6 +66,13 @@ def test_what_was_earned_is_spent_before_what_is_free() -> None:
     assert taken(deposited(budget, 1)) == 1
 
 
+def test_asking_what_can_be_afforded_spends_nothing() -> None:
+    budget = RetryBudget(ratio=0.0, min_per_s=0.2)
+    assert all(budget.affords(NOW_S) for _ in range(20))
+    assert taken(budget) == 2
+    assert not budget.affords(NOW_S)
+
+
 def test_a_request_that_began_earlier_earns_as_much_as_then() -> None:
     """Requests are noted with the time they began at, so time goes back at times."""
     later_first, in_order = (RetryBudget(ratio=1.0, min_per_s=0) for _ in range(2))

@@ -57,7 +57,20 @@ def test_the_number_of_attempts_is_the_policys() -> None:
 
 def test_only_what_may_have_run_costs_a_token() -> None:
     budget = RetryBudget(ratio=0.0, min_per_s=0.2)  # two tokens
-    assert all(allows(Replay.SAFE, budget=budget) for _ in range(20))
-    assert not any(allows(Replay.NEVER, budget=budget) for _ in range(20))
-    assert not any(allows(Replay.UNSURE, budget=budget, idempotent=False) for _ in range(20))
-    assert [allows(Replay.UNSURE, budget=budget) for _ in range(4)] == [True, True, False, False]
+    policy = RetryPolicy()
+    for _ in range(20):
+        assert allows(Replay.SAFE, budget=budget)
+        policy.spend(Replay.SAFE, budget, NOW_S)
+        assert not allows(Replay.NEVER, budget=budget)
+        assert not allows(Replay.UNSURE, budget=budget, idempotent=False)
+    paid = 0
+    while allows(Replay.UNSURE, budget=budget):
+        policy.spend(Replay.UNSURE, budget, NOW_S)
+        paid += 1
+    assert paid == 2
+    assert allows(Replay.SAFE, budget=budget)
+
+
+def test_a_retry_for_which_no_server_is_found_costs_nothing() -> None:
+    budget = RetryBudget(ratio=0.0, min_per_s=0.2)
+    assert all(allows(Replay.UNSURE, budget=budget) for _ in range(20))
