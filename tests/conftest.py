@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.real import repository
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from gateway.cli.local_triton import LocalTriton
     from tests.gateways import GatewayProcess
     from tests.redis_server import RedisServer
+
+# How long an example takes says how busy the machine is, and nothing of what it shows.
+settings.register_profile(
+    "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy machine")
 
 SAMPLE_MODELS = Path(__file__).parents[1] / "deploy" / "models"
 

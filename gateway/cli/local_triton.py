@@ -263,8 +263,11 @@ class LocalTriton:
         self.start()
 
     def pause(self) -> None:
-        """Freeze the server (SIGSTOP): connections stay open and nothing answers."""
-        self._running().send_signal(signal.SIGSTOP)
+        """Freeze the server (SIGSTOP): connections stay open and nothing answers from now on."""
+        process = self._running()
+        process.send_signal(signal.SIGSTOP)
+        # Its threads stop one by one, and one of them may still answer; the last one is reported.
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let a paused server go on (SIGCONT)."""

@@ -4,7 +4,6 @@ Reference cycles would keep hundreds of large bodies until a full collection, wh
 makes rarely.
 """
 
-import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -115,7 +114,7 @@ async def test_a_request_leaves_no_body_behind_that(
     with uncollected() as garbage:
         for _ in range(TIMES):
             await work(gateway, fake)
-        await asyncio.sleep(0.15)  # settled requests are told to the observers a moment later
+        gateway.gateway.flush()  # settled requests are told to the observers a moment later
     assert large_parts(garbage) == []
 
 
@@ -127,5 +126,5 @@ async def test_a_second_attempt_leaves_no_body_behind() -> None:
             with uncollected() as garbage:
                 while a.infer_started < TIMES:
                     await is_answered(gateway, b)
-                await asyncio.sleep(0.15)
+                gateway.gateway.flush()
             assert large_parts(garbage) == []

@@ -81,15 +81,16 @@ async def test_a_busy_gateway_serves_soon_after_its_server_is_back(
 
 async def test_a_restarted_server_is_not_blamed_for_what_was_before(folder: Path) -> None:
     a, b = narrow("a"), narrow("b")
-    async with gateway_before([a, b], folder) as gateway:
+    # Everything that was lost is tried again; how much of it may be is not what this is about.
+    async with gateway_before([a, b], folder, retries={"budget": 1.0}) as gateway:
         a.models["echo"].delay_s = b.models["echo"].delay_s = 0.2
         async with Load(gateway.api_port, [echo()]) as load:
             await load.sent(200)
             await a.kill()  # with about twenty calls on it: more failures than a breaker forgives
-            await load.until(lambda: not server_rows(gateway)["a"]["up"], within_s=0.5)
+            await load.until(lambda: not server_rows(gateway)["a"]["up"], within_s=3.0)
             await a.start()
-            await load.until(lambda: server_rows(gateway)["a"]["up"], within_s=3.0)
+            await load.until(lambda: server_rows(gateway)["a"]["up"], within_s=10.0)
             assert gateway.fleet()["breakers"] == []
             before = a.asked["echo"]
-            await load.until(lambda: a.asked["echo"] > before + 5, within_s=3.0)
+            await load.until(lambda: a.asked["echo"] > before + 5, within_s=10.0)
         assert load.failures() == []

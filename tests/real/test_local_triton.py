@@ -1,5 +1,6 @@
 """The launcher of the real tritonserver, and the models it is started with."""
 
+import contextlib
 import http.client
 import socket
 import subprocess
@@ -313,12 +314,12 @@ def test_a_paused_server_answers_only_when_resumed(launch_triton: Launch) -> Non
     server = launch_triton("c", ["identity_fp32"])
     server.pause()
     connection = http.client.HTTPConnection(server.http_address, timeout=0.3)
-    connection.request("GET", "/v2/health/live")
-    with pytest.raises(TimeoutError):
-        connection.getresponse()
-    connection.close()
+    with contextlib.closing(connection):
+        connection.request("GET", "/v2/health/live")
+        with pytest.raises(TimeoutError):
+            connection.getresponse()
     server.resume()
-    server.wait_ready(timeout_s=5)
+    server.wait_ready()
 
 
 def test_a_paused_server_can_be_terminated(launch_triton: Launch) -> None:

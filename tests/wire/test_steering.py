@@ -234,7 +234,7 @@ async def test_a_past_request_is_explained(pair: Pair) -> None:
     await pair.done("servers", "cordon", "a")
     await pair.gateway.infer(X_Request_Id="r-1")
     await pair.gateway.infer("nobody-has-it", X_Request_Id="r-2")
-    await asyncio.sleep(0.15)  # settled requests are told together, a tenth of a second later
+    pair.gateway.gateway.flush()  # settled requests are told together, a tenth of a second later
     await pair.done("servers", "uncordon", "a")
     text = await pair.done("explain", "--request-id", "r-1")
     assert text.startswith("r-1: echo 2, ok, HTTP 200, ")

@@ -47,6 +47,7 @@ def settled(route: str = "infer", *, fault: Fault | None = None, **fields: Any) 
 
 def answered(route: str = "infer", **fields: Any) -> Exchange:
     known = {"model": "m", "version": "1", "server": "a", "attempts": 1}
+    known["choices"] = [(None, fields.get("server", "a"))]
     return settled(route, **{**known, **fields})
 
 
