@@ -175,8 +175,8 @@ def _candidates(choices: Choices, now_s: float) -> list[dict[str, Any]]:
     return [
         {
             "server": candidate.name,
-            "zone": candidate.model.load.server.zone,
-            "capacity": candidate.model.capacity,
+            "zone": candidate.server.zone,
+            "capacity": candidate.capacity,
             "share": round(part * _weight(candidate, now_s) / whole, 4),
             "starting_slowly": candidate.starting(now_s),
             "work": round(candidate.work(now_s), 2),
@@ -190,7 +190,7 @@ def _candidates(choices: Choices, now_s: float) -> list[dict[str, Any]]:
 
 
 def _weight(candidate: Candidate, now_s: float) -> float:
-    return candidate.share(now_s) * candidate.ramp(now_s)
+    return candidate.capacity * candidate.ramp(now_s)
 
 
 def _attempts(choices: Sequence[tuple[Choices, str]], *, in_sequence: bool) -> list[dict[str, Any]]:

@@ -8,15 +8,20 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from routing.endpoint import Candidate
+from routing.balancing import Balancer
+from routing.endpoint import Candidate, ModelLoads
 from routing.errors import NoReadyEndpoint
 from routing.fleet import ModelVersion, VersionRoute
 from routing.health.breaker import Breaker
+from routing.health.ejection import Group
 
 OVERPROVISIONING = 1.4
 """A zone takes all of its traffic while this much of its capacity is left (Envoy's factor)."""
 SPILL_RATIO = 2.0
 """Above this many times the pressure of a server elsewhere, a request leaves its zone."""
+
+Due = tuple[Candidate, tuple[Breaker, ...]]
+"""A server, and those of its breakers that a request there is a probe for."""
 
 _SATURATED = "saturated"
 
@@ -28,14 +33,19 @@ class Choices:
     `candidates` may be, those of the gateway's own zone if it has any; `remote` are the ones
     elsewhere that take what the zone cannot. `ejected` have an open breaker and get a probe from
     `probe_due_s` on. `excluded` says why, by server. At `slow_until_s` the last slow start is over.
+    `policy` chooses among `places`, those of `candidates` in `loads`; `group` has the breakers.
     """
 
     key: ModelVersion
     route: VersionRoute
     epoch: int
+    loads: ModelLoads
+    policy: Balancer
+    group: Group
     holders: tuple[str, ...]
     all_candidates: tuple[Candidate, ...]
     candidates: tuple[Candidate, ...]
+    places: tuple[int, ...]
     remote: tuple[Candidate, ...]
     local_share: float
     ejected: tuple[tuple[Candidate, tuple[Breaker, ...]], ...]
@@ -50,6 +60,9 @@ class Choices:
         route: VersionRoute,
         *,
         epoch: int,
+        loads: ModelLoads,
+        policy: Balancer,
+        group: Group,
         candidates: Sequence[Candidate],
         reason: Callable[[ModelVersion, str], str | None],
         circuits: Callable[[str], tuple[Breaker, ...]],
@@ -78,9 +91,13 @@ class Choices:
             key=key,
             route=route,
             epoch=epoch,
+            loads=loads,
+            policy=policy,
+            group=group,
             holders=route.servers,
             all_candidates=tuple(candidates),
             candidates=local,
+            places=loads.roster.shared(tuple(candidate.place for candidate in local)),
             remote=remote,
             local_share=share,
             ejected=tuple(ejected),
@@ -107,16 +124,41 @@ class Choices:
         """Return all that may be chosen, whatever their zone."""
         return self.candidates + self.remote
 
-    def probe_due(self, now_s: float) -> tuple[Candidate, tuple[Breaker, ...]] | None:
-        """Return an ejected server that one request may try now, and its breakers."""
+    def probe_due(
+        self, now_s: float, may: Callable[[Candidate, Sequence[Breaker]], bool]
+    ) -> Due | None:
+        """Return an ejected server that one request may try now, and its breakers.
+
+        `may` is asked last, for each that is due here, whether another worker has not begun to.
+        """
         if now_s < self.probe_due_s:
             return None
         for candidate, breakers in self.ejected:
-            if all(breaker.probe_due(now_s) for breaker in breakers):
+            due = all(breaker.probe_due(now_s) for breaker in breakers)
+            if due and may(candidate, breakers):
                 return candidate, breakers
         return None
 
-    def holder(self, server: str, now_s: float) -> tuple[Candidate, tuple[Breaker, ...]] | None:
+    def willing(
+        self, tried: Collection[str], random: Callable[[], float], now_s: float
+    ) -> Sequence[Candidate]:
+        """Return those to choose from, never none: by zone, tried and slow ones left out.
+
+        Raises NoReadyEndpoint.
+        """
+        candidates: Sequence[Candidate] = self.candidates
+        if self.remote:
+            candidates = spill(self, random, now_s)
+        if tried:
+            candidates = [c for c in candidates if c.name not in tried]
+            candidates = candidates or [c for c in self.everyone() if c.name not in tried]
+        if not candidates:
+            raise self.nothing_left(tried)
+        if now_s < self.slow_until_s:
+            candidates = admitted(candidates, random, now_s)
+        return candidates
+
+    def holder(self, server: str, now_s: float) -> Due | None:
         """Return a server that has the version ready, whatever else speaks against it.
 
         With its breakers if it is ejected and a request may try it now.
@@ -165,7 +207,7 @@ def spill(choices: Choices, random: Callable[[], float], now_s: float) -> Sequen
 
 
 def _pressure(candidate: Candidate, now_s: float) -> float:
-    return (candidate.work(now_s) + 1) / candidate.share(now_s)
+    return (candidate.work(now_s) + 1) / candidate.capacity
 
 
 def _by_zone(
@@ -176,10 +218,10 @@ def _by_zone(
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], float]:
     if zone is None:
         return tuple(usable), (), 1.0
-    local = tuple(c for c in usable if c.model.load.server.zone == zone)
-    remote = tuple(c for c in usable if c.model.load.server.zone != zone)
+    local = tuple(c for c in usable if c.server.zone == zone)
+    remote = tuple(c for c in usable if c.server.zone != zone)
     if not local:
         return remote, (), 1.0
-    there = sum(c.model.capacity for c in everyone if c.model.load.server.zone == zone)
-    left = sum(c.model.capacity for c in local)
+    there = sum(c.capacity for c in everyone if c.server.zone == zone)
+    left = sum(c.capacity for c in local)
     return local, remote, min(1.0, OVERPROVISIONING * left / (there + lost_capacity))

@@ -4,22 +4,34 @@
 chooses among the servers that have a version ready and yields a `Lease`, which is settled once,
 whatever happens to the request. Who may be chosen is worked out when something changes, not for
 every request: see `routing.choices`.
+
+Several worker processes of one host become one balancer: with a table they count what all of them
+have under way (`routing.shared`), and what their breakers learn they tell one another
+(`routing.health.news`).
 """
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from routing import rendezvous
 from routing.balancing import Balancer
-from routing.choices import Choices, admitted, spill
-from routing.endpoint import Candidate, ModelLoad, ServerLoad
+from routing.books import Books
+from routing.choices import Choices, Due
+from routing.endpoint import Candidate, ModelLoads, ServerLoad
 from routing.errors import PinnedServerGone
 from routing.fleet import ModelVersion, VersionRoute
-from routing.health.breaker import Breaker, BreakerSettings, Circuit
+from routing.health.breaker import Breaker, BreakerSettings
+from routing.health.circuits import THE_SERVER, Circuits
 from routing.health.ejection import EjectionSettings, Group
-from routing.rendezvous import place
+from routing.health.news import News
+from routing.lease import Lease
+from routing.shared import HostTable, Pair
 from routing.steering import Steering
 from routing.types import Blame, Server
+
+__all__ = ["Lease", "Pool", "PoolSettings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,90 +49,12 @@ class PoolSettings:
     ejection: EjectionSettings = field(default_factory=EjectionSettings)
 
 
-class Lease:
-    """One server's place, held from the pick until the work there has really ended.
-
-    A call nobody waits for any more but which still runs on the server is *detached*: it keeps its
-    rows in flight, so that hanging up is no way round the load of a server.
-    """
-
-    __slots__ = (
-        "_detached", "_heard_s", "_pool", "_rows", "candidate", "choices", "probe", "since_s",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        pool: "Pool",
-        choices: Choices,
-        candidate: Candidate,
-        *,
-        rows: int,
-        now_s: float,
-        probe: tuple[Breaker, ...] = (),
-    ) -> None:
-        self._pool: Pool | None = pool
-        self._rows = rows
-        self.since_s = now_s
-        self._heard_s: float | None = None
-        self._detached = False
-        self.choices = choices
-        self.candidate = candidate
-        self.probe = probe
-        model = candidate.model
-        pool.leases += 1
-        model.rows += rows
-        model.load.calls += 1
-        model.load.rows += rows
-
-    @property
-    def server(self) -> str:
-        """The name of the server this place is on."""
-        return self.candidate.name
-
-    def heard(self, now_s: float) -> None:
-        """Note a part of an answer that comes in parts: the first one says how fast it was."""
-        self.candidate.model.load.last_reply_s = now_s
-        if self._heard_s is None:
-            self._heard_s = now_s
-
-    def settle(self, blame: Blame, now_s: float) -> None:
-        """Say how the attempt ended. The place is given back by `release`.
-
-        A probe's place is given back at once: the call may run on detached for a long time.
-        """
-        if self._pool is not None:
-            answered_s = now_s if self._heard_s is None else self._heard_s
-            self._pool.learn(self, blame, answered_s - self.since_s, now_s)
-            self._pool.end_probe(self)
-
-    def detach(self) -> None:
-        """Note that nobody waits for this call any more although it still runs."""
-        if self._pool is not None and not self._detached:
-            self._detached = True
-            self.candidate.model.load.detached += 1
-            self._pool.detached_changed(self.candidate.model.load)
-
-    def release(self) -> None:
-        """Give the place back. Only the first call has an effect."""
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        pool.end_probe(self)
-        pool.leases -= 1
-        model = self.candidate.model
-        model.rows -= self._rows
-        model.load.calls -= 1
-        model.load.rows -= self._rows
-        if self._detached:
-            model.load.detached -= 1
-            pool.detached_changed(model.load)
-
-
 class Pool:
     """The servers' loads, their health as requests felt it, and the choice between them.
 
     `random` yields floats in [0, 1). `new_balancer` makes the policy of a model at first use.
-    `leases` counts the places that have not been given back.
+    `table` is what the workers of a host share, None where there is only one. `leases` counts the
+    places that have not been given back.
     """
 
     def __init__(
@@ -130,34 +64,38 @@ class Pool:
         random: Callable[[], float],
         settings: PoolSettings,
         new_balancer: Callable[[str], Balancer],
+        table: HostTable | None = None,
     ) -> None:
-        self.loads = {server.name: ServerLoad(server) for server in servers}
+        self._books = Books(servers, table)
+        self.loads = self._books.loads
         self.leases = 0
         self.steering = Steering()
-        self.transport = Group(settings.breaker, settings.ejection, random)
+        self.circuits = Circuits(
+            settings.breaker, settings.ejection, random=random, servers=self.loads.keys()
+        )
         self._random = random
         self._settings = settings
         self._new_balancer = new_balancer
         self._balancers: dict[str, Balancer] = {}
-        self._models: dict[tuple[str, str], ModelLoad] = {}
-        self._groups: dict[ModelVersion, Group] = {}
-        self._choices: dict[ModelVersion, Choices] = {}
+        self._current: dict[ModelVersion, Choices] = {}
+        self._choices: dict[int, Choices] = {}  # by the identity of the route they hold
         self._saturated: set[str] = set()
-        self._lost_s: dict[str, float] = {}
         self._recovered_s: dict[str, float] = {}
         self._epoch = 0
         self._successor: Pool | None = None
 
+    @property
+    def transport(self) -> Group:
+        """The breakers that judge servers by their connections."""
+        return self.circuits.transport
+
     def add(self, server: Server) -> None:
         """Take a server in, with no work on it and no history."""
-        self.loads[server.name] = ServerLoad(server)
+        self._books.add(server)
 
     def update(self, server: Server) -> None:
         """Take over what is configured differently now; the server's work and history stay."""
-        self.loads[server.name].server = server
-        for (name, model), load in self._models.items():
-            if name == server.name:
-                load.take_capacity(model)
+        self._books.update(server)
         self._changed()
 
     def remove(self, name: str) -> None:
@@ -165,14 +103,12 @@ class Pool:
 
         The fleet must not route to it any more.
         """
-        del self.loads[name]
+        self._books.remove(name)
         self._saturated.discard(name)
-        self._lost_s.pop(name, None)
         self._recovered_s.pop(name, None)
-        for group in (self.transport, *self._groups.values()):
-            group.forget(name)
-        self._models = {at: load for at, load in self._models.items() if at[0] != name}
-        self._choices = {key: had.without(name) for key, had in self._choices.items()}
+        self.circuits.forget(name)
+        for key, choices in self._current.items():
+            self._current[key] = self._choices[id(choices.route)] = choices.without(name)
         self._changed()
 
     def pick(
@@ -187,14 +123,18 @@ class Pool:
 
         Raises NoReadyEndpoint when none is left.
         """
-        choices = self.choices(route, now_s)
+        choices = self._choices.get(id(route))
+        if choices is None or choices.epoch != self._epoch:
+            choices = self.choices(route, now_s)
         if now_s >= choices.probe_due_s and not tried:
-            due = choices.probe_due(now_s)
+            due = choices.probe_due(now_s, self._claim)
             if due is not None:
-                return self._probe(choices, *due, rows=rows, now_s=now_s)
-        candidates = self._willing(choices, tried, now_s)
-        chosen = candidates[self._balancer(choices.key.model).pick(candidates, self._random, now_s)]
-        return Lease(self, choices, chosen, rows=rows, now_s=now_s)
+                return self._probe(choices, due, rows, now_s)
+        places: Sequence[int] = choices.places
+        if tried or not places or choices.remote or now_s < choices.slow_until_s:
+            places = [c.place for c in choices.willing(tried, self._random, now_s)]
+        place = choices.policy.pick(choices.loads, places, self._random, now_s)
+        return Lease(self, choices, place, rows, now_s)
 
     def place_sequence(
         self, route: VersionRoute, key: str, held: Mapping[str, int], *, now_s: float
@@ -206,13 +146,13 @@ class Pool:
         Raises NoReadyEndpoint when there is no server.
         """
         choices = self.choices(route, now_s)
-        due = choices.probe_due(now_s)
+        due = choices.probe_due(now_s, self._may_claim)
         if due is not None:
             return due[0].name
-        candidates = self._willing(choices, (), now_s)
+        candidates = choices.willing((), self._random, now_s)
         names = [candidate.name for candidate in candidates]
-        shares = [candidate.share(now_s) for candidate in candidates]
-        return names[place(key, names, shares, [held.get(name, 0) for name in names])]
+        shares = [candidate.capacity for candidate in candidates]
+        return names[rendezvous.place(key, names, shares, [held.get(name, 0) for name in names])]
 
     def takes_sequences(self, route: VersionRoute, server: str, now_s: float) -> bool:
         """Whether a sequence may begin on this server."""
@@ -230,59 +170,67 @@ class Pool:
         found = choices.holder(server, now_s)
         if found is None or self.steering.blocked(*choices.key, server):
             raise PinnedServerGone
-        candidate, due = found
-        return self._probe(choices, candidate, due, rows=rows, now_s=now_s)
+        candidate, breakers = found
+        probe = breakers if self._claim(candidate, breakers) else ()
+        return self._probe(choices, (candidate, probe), rows, now_s)
 
     def choices(self, route: VersionRoute, now_s: float) -> Choices:
         """Return who may be chosen for `route`, and why the others may not."""
-        key = ModelVersion(route.spec.model, route.spec.version)
-        known = self._choices.get(key)
-        if known is not None and known.route is route and known.epoch == self._epoch:
+        known = self._choices.get(id(route))
+        if known is not None and known.epoch == self._epoch:
             return known
+        key = ModelVersion(route.spec.model, route.spec.version)
+        before = self._current.get(key)
+        loads = self._books.model(key.model)
         new = Choices.build(
             key,
             route,
             epoch=self._epoch,
-            candidates=self._candidates(key, route, known, now_s),
+            loads=loads,
+            policy=self._balancer(key.model),
+            group=self.circuits.group(key),
+            candidates=self._candidates(loads, route, before, now_s),
             reason=self._reason,
-            circuits=self._circuits(key),
+            circuits=lambda server: self.circuits.standing(key, server),
             zone=self._settings.zone,
             lost_capacity=self._lost_capacity(route),
         )
-        self._choices[key] = new
+        if before is not None:
+            self._choices.pop(id(before.route), None)
+        self._current[key] = self._choices[id(route)] = new
         return new
 
     def learn(self, lease: Lease, blame: Blame, took_s: float, now_s: float) -> None:
         """Take the outcome of an attempt into account; called by its lease."""
-        server, model = lease.server, lease.candidate.model
-        group, holders = self._group(lease.choices.key), lease.choices.holders
-        changed = False
-        if blame is Blame.UNTOLD or self.loads.get(server) is not model.load:
-            # No latency either. An attempt that was let go of (its caller left, another server was
-            # faster) took longer than it was waited for, and nobody knows how much.
-            return
+        choices, place = lease.choices, lease.place
+        loads = choices.loads
+        load = loads.servers[place]
         if blame is Blame.NOBODY:
-            model.load.last_reply_s = now_s
-            model.sample(took_s, now_s)
-            changed = group.success(server, holders, now_s)
-            if changed:
-                lease.candidate.start_slowly(now_s)
-            if self.transport.success(server, self.loads.keys(), now_s):
-                self._start_slowly(server, now_s)
-                changed = True
-        else:
-            model.fail(blame, took_s, now_s)
-            changed = self._judge(group, lease, blame, now_s)
-        if changed:
-            self._changed()
+            load.replied(now_s)
+            loads.sample(place, took_s, now_s)
+            if choices.group.breakers or self.circuits.transport.breakers:
+                self._note_success(choices, load.name, now_s)
+        elif blame is not Blame.UNTOLD and self._books.holds(load):
+            loads.fail(place, blame, took_s, now_s)
+            if self.circuits.failed(
+                choices.key,
+                load.name,
+                choices.holders,
+                blame=blame,
+                began_s=lease.since_s,
+                now_s=now_s,
+            ):
+                self._changed()
 
     def end_probe(self, lease: Lease) -> None:
         """Note that a probe is over, whatever it told; called by its lease."""
         for breaker in lease.probe:
             breaker.end_probe()
-        if lease.probe:
-            lease.probe = ()
-            self._changed()  # the next probe may be due
+        if self._books.host is not None:
+            contact = self.circuits.transport.breakers.get(lease.server)
+            self._books.host.end_claim(lease.candidate, lease.probe, contact)
+        lease.probe = ()
+        self._changed()  # the next probe may be due
 
     def steer(self, steering: Steering) -> None:
         """Take what operators decided by hand into account at once."""
@@ -294,61 +242,68 @@ class Pool:
 
         For operators, and for servers that were down: what they did before says nothing any more.
         """
-        for key, group in self._groups.items():
-            if model in (None, key.model) and version in (None, key.version):
-                group.reset(server)
-        if model is None:
-            self.transport.reset(server)
+        self.circuits.reset(server, model, version)
         self._changed()
 
-    def detached_changed(self, load: ServerLoad) -> None:
-        """Note a change in a server's number of detached calls; called by its leases."""
-        if self.loads.get(load.name) is not load:  # it was removed
-            return
-        saturated = load.detached >= self._settings.max_detached_calls
-        if saturated != (load.name in self._saturated):
-            self._saturated ^= {load.name}
-            self._changed()
-        after = self._successor
-        if after is not None and after.loads.get(load.name) is load:
-            after.detached_changed(load)
+    def detached_changed(self, load: ServerLoad, change: int) -> None:
+        """Count a server's detached calls; called by its leases."""
+        load.detached += change
+        load.tell()
+        self._judge_saturation(load)
 
     def take_over(self, before: "Pool", kept: Collection[str]) -> None:
         """Go on from `before` for the `kept` servers: what is under way there, how they answered.
 
-        Leases of `before` go on counting here. Steering is taken over, too.
+        Leases of `before` go on counting here. Steering and slots are taken over, too.
         """
         self.steering = before.steering
-        for name in kept:
-            before.loads[name].server = self.loads[name].server
-            self.loads[name] = before.loads[name]
-        for (name, model), load in before._models.items():
-            if name in kept:
-                load.take_capacity(model)
-                self._models[name, model] = load
-        self.transport.take_over(before.transport, kept)
-        for key, group in before._groups.items():
-            self._group(key).take_over(group, kept)
-        self._lost_s = {name: s for name, s in before._lost_s.items() if name in kept}
+        self._books.take_over(before._books, kept)
+        self.circuits.take_over(before.circuits, kept)
         self._recovered_s = {name: s for name, s in before._recovered_s.items() if name in kept}
         slow_start_s = self._settings.slow_start_s
-        self._choices = {
-            key: choices.kept(kept, slow_start_s) for key, choices in before._choices.items()
-        }
+        self._current = {key: had.kept(kept, slow_start_s) for key, had in before._current.items()}
+        self._choices.clear()
         before._successor = self
         self._changed()
         for name in kept:
-            self.detached_changed(self.loads[name])
+            self._judge_saturation(self.loads[name])
 
     def bad_versions(self) -> list[ModelVersion]:
         """Return the versions that most of their servers fail."""
-        return sorted(key for key, group in self._groups.items() if group.bad)
+        return self.circuits.bad_versions()
 
     def breakers(self) -> Mapping[str, Mapping[str, Breaker]]:
         """Return the breakers that are not closed, by "model/version" or "server", by server."""
-        found = {f"{key.model}/{key.version}": g.ejected() for key, g in self._groups.items()}
-        found["server"] = self.transport.ejected()
-        return {name: breakers for name, breakers in found.items() if breakers}
+        return self.circuits.ejected()
+
+    def assign(self, slots: Mapping[Pair, int | None]) -> None:
+        """Take note of slots in the table; None takes one back. See `routing.shared`."""
+        self._books.assign(slots)
+
+    def news(self) -> list[News]:
+        """Return what the host's other workers should hear; to be called about every 20 ms.
+
+        Also takes note of what they changed in the table. Empty without a table.
+        """
+        host = self._books.host
+        if host is None:
+            return []
+        if host.advance():
+            for load in self.loads.values():
+                self._judge_saturation(load)
+        return self.circuits.news(host.table.worker)
+
+    def standing_news(self) -> list[News]:
+        """Return where all breakers stand, for a worker that joins. Empty without a table."""
+        host = self._books.host
+        return [] if host is None else self.circuits.standing_news(host.table.worker)
+
+    def learn_foreign(self, news: Iterable[Sequence[Any]], now_s: float) -> None:
+        """Merge what other workers told: rows of `News`, also as plain lists or tuples."""
+        for row in news:
+            told = News(*row)
+            if told.server in self.loads:  # otherwise it was removed, or is not known yet
+                self._hear(told, now_s)
 
     def _changed(self) -> None:
         """Have every choice worked out anew, also by the pool that has taken over."""
@@ -356,63 +311,61 @@ class Pool:
         if self._successor is not None:
             self._successor._changed()
 
-    def _judge(self, group: Group, lease: Lease, blame: Blame, now_s: float) -> bool:
-        server, holders = lease.server, lease.choices.holders
-        match blame:
-            case Blame.VERSION:
-                return group.failure(server, holders, now_s)
-            case Blame.SLOW:
-                return group.failure(server, holders, now_s, weight=0.5)
-            case Blame.FATAL:
-                return group.fatal(server, holders, now_s)
-            case Blame.SERVER:
-                return self._lost(server, lease.since_s, now_s)
-            case _:
-                return False
+    def _hear(self, news: News, now_s: float) -> None:
+        key, server = ModelVersion(news.model, news.version), news.server
+        choices, place = self._current.get(key), self.loads[server].place
+        was_out = self.circuits.is_out(key, server)
+        changed = self.circuits.hear(
+            news,
+            choices.holders if choices else None,
+            now_s,
+            succeeded_s=choices.loads.felt_s(place) if choices else -math.inf,
+        )
+        if choices and news.failures:
+            choices.loads.hear(place, len(news.failures), now_s)
+        if changed:
+            self._changed()
+            if was_out and not self.circuits.is_out(key, server):
+                self._start_slowly(key, server, now_s)
 
-    def _start_slowly(self, server: str, now_s: float) -> None:
-        """Begin with a small share of every version on the server, also of those not asked yet."""
-        self._recovered_s[server] = now_s
-        for choices in self._choices.values():
-            for candidate in choices.all_candidates:
+    def _note_success(self, choices: Choices, server: str, now_s: float) -> None:
+        for key in self.circuits.succeeded(choices.key, server, choices.holders, now_s):
+            self._changed()
+            self._start_slowly(key, server, now_s)
+
+    def _start_slowly(self, key: ModelVersion, server: str, now_s: float) -> None:
+        concerned: Iterable[Choices | None] = [self._current.get(key)]
+        if key == THE_SERVER:  # every version, also those not asked for yet
+            self._recovered_s[server] = now_s
+            concerned = self._current.values()
+        for choices in concerned:
+            for candidate in choices.all_candidates if choices else ():
                 if candidate.name == server:
                     candidate.start_slowly(now_s)
 
-    def _lost(self, server: str, began_s: float, now_s: float) -> bool:
-        # All calls on one connection are lost together, which is one failure.
-        if began_s < self._lost_s.get(server, -math.inf):
-            return False
-        self._lost_s[server] = now_s
-        return self.transport.failure(server, self.loads.keys(), now_s)
+    def _judge_saturation(self, load: ServerLoad) -> None:
+        if not self._books.holds(load):  # it was removed
+            return
+        saturated = load.host_detached >= self._settings.max_detached_calls
+        if saturated != (load.name in self._saturated):
+            self._saturated ^= {load.name}
+            self._changed()
+        if self._successor is not None:
+            self._successor._judge_saturation(load)
 
-    def _willing(
-        self, choices: Choices, tried: Collection[str], now_s: float
-    ) -> Sequence[Candidate]:
-        """Return those to choose from, never none: by zone, tried and slow ones left out."""
-        candidates: Sequence[Candidate] = choices.candidates
-        if choices.remote:
-            candidates = spill(choices, self._random, now_s)
-        if tried:
-            candidates = [c for c in candidates if c.name not in tried]
-            candidates = candidates or [c for c in choices.everyone() if c.name not in tried]
-        if not candidates:
-            raise choices.nothing_left(tried)
-        if now_s < choices.slow_until_s:
-            candidates = admitted(candidates, self._random, now_s)
-        return candidates
-
-    def _probe(
-        self,
-        choices: Choices,
-        candidate: Candidate,
-        breakers: tuple[Breaker, ...],
-        *,
-        rows: int,
-        now_s: float,
-    ) -> Lease:
+    def _probe(self, choices: Choices, due: Due, rows: int, now_s: float) -> Lease:
+        candidate, breakers = due
         for breaker in breakers:
             breaker.begin_probe()
-        return Lease(self, choices, candidate, rows=rows, now_s=now_s, probe=breakers)
+        return Lease(self, choices, candidate.place, rows, now_s, probe=breakers)
+
+    def _claim(self, candidate: Candidate, breakers: Sequence[Breaker]) -> bool:
+        host, contact = self._books.host, self.transport.breakers.get(candidate.name)
+        return host is None or host.claim(candidate, breakers, contact)
+
+    def _may_claim(self, candidate: Candidate, breakers: Sequence[Breaker]) -> bool:
+        host, contact = self._books.host, self.transport.breakers.get(candidate.name)
+        return host is None or host.may_claim(candidate, breakers, contact)
 
     def _lost_capacity(self, route: VersionRoute) -> float:
         """Return what the gateway's zone would have for a version if nothing were down."""
@@ -426,24 +379,6 @@ class Pool:
             found = self._balancers[model] = self._new_balancer(model)
         return found
 
-    def _group(self, key: ModelVersion) -> Group:
-        found = self._groups.get(key)
-        if found is None:
-            settings = self._settings
-            found = Group(settings.breaker, settings.ejection, self._random)
-            self._groups[key] = found
-        return found
-
-    def _circuits(self, key: ModelVersion) -> Callable[[str], tuple[Breaker, ...]]:
-        group = self._groups.get(key)
-
-        def of(server: str) -> tuple[Breaker, ...]:
-            of_version = group.breakers.get(server) if group else None
-            found = (of_version, self.transport.breakers.get(server))
-            return tuple(b for b in found if b is not None and b.circuit is not Circuit.CLOSED)
-
-        return of
-
     def _reason(self, key: ModelVersion, server: str) -> str | None:
         by_hand = self.steering.reason(key.model, key.version, server)
         if by_hand is None and server in self._saturated:
@@ -451,23 +386,20 @@ class Pool:
         return by_hand
 
     def _candidates(
-        self, key: ModelVersion, route: VersionRoute, before: Choices | None, now_s: float
+        self, loads: ModelLoads, route: VersionRoute, before: Choices | None, now_s: float
     ) -> list[Candidate]:
         known = {c.name: c for c in before.all_candidates} if before else {}
         new = [server for server in route.servers if server not in known]
         # When all of them are new there is nobody to take the load meanwhile.
         since_s = now_s if len(new) * 2 <= len(route.servers) else -math.inf
         return [
-            known.get(server) or self._candidate(key, server, since_s) for server in route.servers
+            known.get(server) or self._candidate(loads, server, since_s) for server in route.servers
         ]
 
-    def _candidate(self, key: ModelVersion, server: str, since_s: float) -> Candidate:
-        model = self._models.get((server, key.model))
-        if model is None:
-            model = ModelLoad(self.loads[server], key.model)
-            self._models[server, key.model] = model
+    def _candidate(self, loads: ModelLoads, server: str, since_s: float) -> Candidate:
         return Candidate(
-            model,
+            loads,
+            self.loads[server],
             slow_start_s=self._settings.slow_start_s,
             slow_since_s=max(since_s, self._recovered_s.get(server, -math.inf)),
         )

@@ -5,17 +5,19 @@ Envoy's policy of the same name and Finagle's P2C. Needs no history, so it is th
 
 from collections.abc import Callable, Sequence
 
-from routing.balancing import Load, two_choices
+from routing.balancing import Loads, two_of
 
 
 class LeastRequest:
-    """Power of two choices on (work + 1) / share."""
+    """Power of two choices on (work + 1) / capacity."""
 
-    def pick(self, candidates: Sequence[Load], random: Callable[[], float], now_s: float) -> int:
-        """Return the index of the less loaded of two candidates."""
-
-        def pressure(load: Load) -> float:
-            # +1 is the request about to be placed: it makes idle servers differ by capacity.
-            return (load.work(now_s) + 1) / load.share(now_s)
-
-        return two_choices(candidates, random, pressure)
+    def pick(
+        self, loads: Loads, places: Sequence[int], random: Callable[[], float], now_s: float
+    ) -> int:
+        """Return the less loaded of two places."""
+        one, other = two_of(places, random)
+        # +1 is the request about to be placed: it makes idle servers differ by capacity.
+        work, capacity = loads.work, loads.capacity
+        if (work(other, now_s) + 1) / capacity[other] < (work(one, now_s) + 1) / capacity[one]:
+            return other
+        return one

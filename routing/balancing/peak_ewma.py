@@ -6,23 +6,26 @@ answer counts at once, faster ones gradually. Suits servers of unlike speed behi
 
 from collections.abc import Callable, Sequence
 
-from routing.balancing import Load, two_choices
+from routing.balancing import Loads, two_of
 
 _UNKNOWN_BUSY_S = 3600.0
 """What an unknown latency costs once a trial is under way: a cold server gets exactly one."""
 
 
 class PeakEwma:
-    """Power of two choices on latency x (work + 1) / share."""
+    """Power of two choices on latency x (work + 1) / capacity."""
 
-    def pick(self, candidates: Sequence[Load], random: Callable[[], float], now_s: float) -> int:
-        """Return the index of the cheaper of two candidates."""
-        return two_choices(candidates, random, lambda load: _cost(load, now_s))
+    def pick(
+        self, loads: Loads, places: Sequence[int], random: Callable[[], float], now_s: float
+    ) -> int:
+        """Return the cheaper of two places."""
+        one, other = two_of(places, random)
+        return other if _cost(loads, other, now_s) < _cost(loads, one, now_s) else one
 
 
-def _cost(load: Load, now_s: float) -> float:
-    work = load.work(now_s)
-    latency_s = load.latency_s(now_s)
+def _cost(loads: Loads, place: int, now_s: float) -> float:
+    work = loads.work(place, now_s)
+    latency_s = loads.latency_s(place, now_s)
     if latency_s is None:
         latency_s = _UNKNOWN_BUSY_S if work > 0 else 0.0
-    return latency_s * (work + 1) / load.share(now_s)
+    return latency_s * (work + 1) / loads.capacity[place]

@@ -5,20 +5,23 @@ Looks at no load at all; for models whose requests all cost the same on servers 
 
 from collections.abc import Callable, Sequence
 
-from routing.balancing import Load
+from routing.balancing import Loads
 
 
 class RoundRobin:
-    """Turns through the candidates. One instance a model: it remembers whose turn it is."""
+    """Turns through the places. One instance a model: it remembers whose turn it is."""
 
     def __init__(self) -> None:
         self._turn = -1
 
-    def pick(self, candidates: Sequence[Load], random: Callable[[], float], now_s: float) -> int:
-        """Return the index of the next candidate that is not skipped."""
-        count = len(candidates)
-        largest = max(load.share(now_s) for load in candidates)
-        while True:  # the one with the largest share is never skipped
+    def pick(
+        self, loads: Loads, places: Sequence[int], random: Callable[[], float], now_s: float
+    ) -> int:
+        """Return the next place that is not skipped."""
+        count, capacity = len(places), loads.capacity
+        largest = max(capacity[place] for place in places)
+        while True:  # the one with the largest capacity is never skipped
             self._turn = (self._turn + 1) % count
-            if random() * largest < candidates[self._turn].share(now_s):
-                return self._turn
+            place = places[self._turn]
+            if random() * largest < capacity[place]:
+                return place

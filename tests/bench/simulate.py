@@ -44,6 +44,11 @@ def spread(policy: Policy, pools: int) -> Policy:
     return replace(policy, name=f"{policy.name}, {pools} pools apart", pools=pools)
 
 
+def as_host(policy: Policy, workers: int) -> Policy:
+    """The same policy in worker processes of one host, which share what they know."""
+    return replace(policy, name=f"{policy.name}, {workers} workers", pools=workers, shared=True)
+
+
 def blind(policy: Policy) -> Policy:
     """The same policy, to which a failure is as good as an answer."""
     return replace(policy, name=f"{policy.name}, failures not counted", penalty=False)
@@ -63,7 +68,9 @@ COMPARED: dict[Scenario, Sequence[Policy]] = {
         STALE_TWO,
         spread(LEAST_REQUEST, 24),
         spread(LEAST_REQUEST, 3),
+        as_host(LEAST_REQUEST, 24),
         LEAST_REQUEST,
+        as_host(PEAK_EWMA, 24),
         PEAK_EWMA,
     ),
     SLOW: (
@@ -71,9 +78,11 @@ COMPARED: dict[Scenario, Sequence[Policy]] = {
         TURNS,
         spread(LEAST_REQUEST, 24),
         spread(LEAST_REQUEST, 3),
+        as_host(LEAST_REQUEST, 24),
         LEAST_REQUEST,
         spread(PEAK_EWMA, 24),
         spread(PEAK_EWMA, 3),
+        as_host(PEAK_EWMA, 24),
         PEAK_EWMA,
     ),
     FAILING: (
@@ -82,8 +91,11 @@ COMPARED: dict[Scenario, Sequence[Policy]] = {
         blind(LEAST_REQUEST),
         blind(PEAK_EWMA),
         spread(LEAST_REQUEST, 24),
+        as_host(LEAST_REQUEST, 24),
         LEAST_REQUEST,
         PEAK_EWMA,
+        breaking(spread(LEAST_REQUEST, 24)),
+        breaking(as_host(LEAST_REQUEST, 24)),
         breaking(LEAST_REQUEST),
         breaking(PEAK_EWMA),
     ),

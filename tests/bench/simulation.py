@@ -12,11 +12,13 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from routing.balancing import Balancer, Load
+from routing.balancing import Balancer, Loads
 from routing.fleet import VersionRoute
 from routing.health.breaker import BreakerSettings
 from routing.pool import Lease, Pool, PoolSettings
+from routing.shared import HostTable, TableSize
 from routing.types import Blame, ModelSpec, Server
 
 SERVERS = 8
@@ -27,6 +29,7 @@ SPREAD = 0.8
 FAILS_IN_S = 0.001
 NEVER = 10**9
 NO_BREAKER = BreakerSettings(consecutive_failures=NEVER, min_requests=NEVER)
+NEWS_S = 0.02
 ODD = 0
 """The number of the server that is slow or failing."""
 
@@ -65,8 +68,9 @@ NewBalancer = Callable[[Gauges], Balancer]
 class Policy:
     """How servers are chosen: by whom, in how many separate pools, on gauges of which age.
 
-    With `penalty` a failure counts against a server, as the gateway does it; without, it is like
-    an answer.
+    With `shared` the pools are those of one host's workers: they count in one table, and tell one
+    another of their breakers every `NEWS_S`. With `penalty` a failure counts against a server, as
+    the gateway does it; without, it is like an answer.
     """
 
     name: str
@@ -74,6 +78,7 @@ class Policy:
     pools: int = 1
     poll_s: float = math.inf
     penalty: bool = True
+    shared: bool = False
     breaker: BreakerSettings = NO_BREAKER
 
 
@@ -104,8 +109,10 @@ class Outcome:
 class Random:
     """Any server, whatever its load."""
 
-    def pick(self, candidates: Sequence[Load], random: Callable[[], float], now_s: float) -> int:
-        return int(random() * len(candidates))
+    def pick(
+        self, loads: Loads, places: Sequence[int], random: Callable[[], float], now_s: float
+    ) -> int:
+        return places[int(random() * len(places))]
 
 
 class LeastOfGauges:
@@ -114,7 +121,9 @@ class LeastOfGauges:
     def __init__(self, gauges: Gauges) -> None:
         self._gauges = gauges
 
-    def pick(self, candidates: Sequence[Load], random: Callable[[], float], now_s: float) -> int:
+    def pick(
+        self, loads: Loads, places: Sequence[int], random: Callable[[], float], now_s: float
+    ) -> int:
         seen = self._gauges.seen
         least = min(seen)
         best = [number for number, load in enumerate(seen) if load == least]
@@ -127,9 +136,11 @@ class TwoOfGauges:
     def __init__(self, gauges: Gauges) -> None:
         self._gauges = gauges
 
-    def pick(self, candidates: Sequence[Load], random: Callable[[], float], now_s: float) -> int:
-        first = int(random() * len(candidates))
-        second = (first + 1 + int(random() * (len(candidates) - 1))) % len(candidates)
+    def pick(
+        self, loads: Loads, places: Sequence[int], random: Callable[[], float], now_s: float
+    ) -> int:
+        first = int(random() * len(places))
+        second = (first + 1 + int(random() * (len(places) - 1))) % len(places)
         return min(first, second, key=lambda number: self._gauges.seen[number])
 
 
@@ -159,10 +170,12 @@ class Simulation:
         self._policy = policy
         self._random = random.Random(seed)
         self._gauges = Gauges(policy.poll_s)
+        self._size = TableSize(workers=policy.pools, pairs=SERVERS, servers=SERVERS)
+        self._memory = bytearray(self._size.size_bytes if policy.shared else 0)
         names = [f"server-{number}" for number in range(SERVERS)]
         self._numbers = {name: number for number, name in enumerate(names)}
         self._route = VersionRoute(ModelSpec("model", 1, (), ()), tuple(names))
-        self._pools = [self._pool(names) for _ in range(policy.pools)]
+        self._pools = [self._pool(names, number) for number in range(policy.pools)]
         self._backends = [_Backend() for _ in names]
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = itertools.count()
@@ -173,6 +186,9 @@ class Simulation:
         self._at(0.0, self._arrive)
         if self._gauges.interval_s < math.inf:
             self._at(0.0, self._poll)
+        if self._policy.shared:
+            for number in range(len(self._pools)):
+                self._at(NEWS_S * self._random.random(), partial(self._tell, number))
         while self._events:
             now_s, _, event = heapq.heappop(self._events)
             if now_s > seconds:
@@ -180,13 +196,23 @@ class Simulation:
             event(now_s)
         return self._outcome
 
-    def _pool(self, names: Sequence[str]) -> Pool:
-        return Pool(
+    def _pool(self, names: Sequence[str], number: int) -> Pool:
+        pool = Pool(
             [Server(name) for name in names],
             random=self._random.random,
             settings=PoolSettings(max_detached_calls=NEVER, breaker=self._policy.breaker),
             new_balancer=lambda _: self._policy.new_balancer(self._gauges),
+            table=HostTable(self._memory, self._size, worker=number) if self._memory else None,
         )
+        pool.assign({(name, "model"): slot for slot, name in enumerate(names)})
+        pool.assign({(name, None): slot for slot, name in enumerate(names)})
+        return pool
+
+    def _tell(self, number: int, now_s: float) -> None:
+        news = self._pools[number].news()
+        for pool in self._pools[:number] + self._pools[number + 1 :]:
+            pool.learn_foreign(news, now_s)
+        self._at(now_s + NEWS_S, partial(self._tell, number))
 
     def _at(self, time_s: float, event: Callable[[float], None]) -> None:
         heapq.heappush(self._events, (time_s, next(self._order), event))

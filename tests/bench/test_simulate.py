@@ -17,6 +17,7 @@ from tests.bench.simulate import (
     STALE_LEAST,
     STALE_TWO,
     TURNS,
+    as_host,
     blind,
     breaking,
     spread,
@@ -63,6 +64,20 @@ def test_peak_ewma_is_the_best_for_a_slow_server_above_all_in_pools_apart() -> N
     assert apart[0] < apart[1] < slowest_s(SLOW, RANDOM)
     assert together[1] < apart[1]
     assert 0 < run(SLOW, PEAK_EWMA).odd_share < run(SLOW, LEAST_REQUEST).odd_share < FAIR
+
+
+@pytest.mark.parametrize("scenario", [EQUAL, SLOW], ids=lambda scenario: scenario.name)
+def test_workers_that_share_their_counts_balance_like_one(scenario: Scenario) -> None:
+    limit_s = 1.05 * slowest_s(scenario, LEAST_REQUEST)
+    assert slowest_s(scenario, as_host(LEAST_REQUEST, 24)) <= limit_s
+    assert slowest_s(scenario, spread(LEAST_REQUEST, 24)) > limit_s
+
+
+def test_workers_that_tell_one_another_eject_together() -> None:
+    """Five failures in all, those under way meanwhile, and a probe now and then."""
+    together = run(FAILING, breaking(as_host(LEAST_REQUEST, 24)))
+    apart = run(FAILING, breaking(spread(LEAST_REQUEST, 24)))
+    assert 5 <= together.failed <= 10 < 100 < apart.failed
 
 
 def test_a_simulation_is_the_same_every_time() -> None:

@@ -178,7 +178,7 @@ async def test_what_was_too_late_before_it_was_sent_says_nothing_of_a_server(wor
     assert world.transport.sent == []
     for lease in world.busy("a", "b", "c"):
         assert lease.candidate.latency_s(world.clock()) is None
-        assert lease.candidate.model.load.last_reply_s == float("-inf")
+        assert lease.load.last_reply_s == float("-inf")
 
 
 async def test_what_could_not_be_sent_says_nothing_of_a_server(world: World) -> None:

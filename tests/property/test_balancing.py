@@ -10,7 +10,7 @@ from routing.balancing import Balancer
 from routing.balancing.least_request import LeastRequest
 from routing.balancing.peak_ewma import PeakEwma
 from routing.balancing.round_robin import RoundRobin
-from tests.unit.routing.balancing.loads import FixedLoad
+from tests.unit.routing.balancing.loads import FixedLoad, pick
 from tests.unit.routing.building import NOW_S, drawn
 
 DRAWS = st.floats(0, 1, exclude_max=True)
@@ -48,7 +48,7 @@ def cost(load: FixedLoad) -> float:
 def test_least_request_never_picks_the_busier_of_the_pair(
     loads: list[FixedLoad], one: float, other: float
 ) -> None:
-    chosen = LeastRequest().pick(loads, drawn(one, other), NOW_S)
+    chosen = pick(LeastRequest(), loads, drawn(one, other), NOW_S)
     first, second = pair(len(loads), one, other)
     assert chosen in (first, second)
     assert pressure(loads[chosen]) == min(pressure(loads[first]), pressure(loads[second]))
@@ -58,7 +58,7 @@ def test_least_request_never_picks_the_busier_of_the_pair(
 def test_peak_ewma_never_picks_the_more_costly_of_the_pair(
     loads: list[FixedLoad], one: float, other: float
 ) -> None:
-    chosen = PeakEwma().pick(loads, drawn(one, other), NOW_S)
+    chosen = pick(PeakEwma(), loads, drawn(one, other), NOW_S)
     first, second = pair(len(loads), one, other)
     assert chosen in (first, second)
     assert cost(loads[chosen]) == min(cost(loads[first]), cost(loads[second]))
@@ -73,7 +73,7 @@ def test_the_index_is_always_one_of_the_candidates(
 ) -> None:
     balancer, draw = policy(), random.Random(seed).random
     for count in (len(loads), 1, len(loads) // 2 or 1, len(loads)):
-        assert 0 <= balancer.pick(loads[:count], draw, NOW_S) < count
+        assert 0 <= pick(balancer, loads[:count], draw, NOW_S) < count
 
 
 @given(POLICIES, st.integers(2, 8), st.integers(0, 2**32))
@@ -82,7 +82,7 @@ def test_equal_servers_are_chosen_equally_often(
 ) -> None:
     balancer, draw = policy(), random.Random(seed).random
     loads = [FixedLoad(3, latency=0.1)] * count
-    chosen = Counter(balancer.pick(loads, draw, NOW_S) for _ in range(500 * count))
+    chosen = Counter(pick(balancer, loads, draw, NOW_S) for _ in range(500 * count))
     # 500 are expected for each; six standard deviations are at most 6 * sqrt(500).
     assert all(abs(chosen[index] - 500) < 135 for index in range(count)), chosen
 
@@ -92,7 +92,7 @@ def test_round_robin_is_fair_by_share(shares: list[float], seed: int) -> None:
     policy, draw = RoundRobin(), random.Random(seed).random
     loads = [FixedLoad(number, share) for number, share in enumerate(shares)]
     rounds = 3000
-    chosen = Counter(policy.pick(loads, draw, NOW_S) for _ in range(rounds))
+    chosen = Counter(pick(policy, loads, draw, NOW_S) for _ in range(rounds))
     for index, share in enumerate(shares):
         expected = rounds * share / sum(shares)
         assert abs(chosen[index] - expected) < 6 * (rounds * 0.25) ** 0.5 + 1, chosen
@@ -102,5 +102,5 @@ def test_round_robin_is_fair_by_share(shares: list[float], seed: int) -> None:
 def test_round_robin_gives_equal_servers_exactly_the_same(count: int, rounds: int) -> None:
     policy = RoundRobin()
     loads = [FixedLoad(number) for number in range(count)]
-    chosen = Counter(policy.pick(loads, lambda: 0.999, NOW_S) for _ in range(rounds * count))
+    chosen = Counter(pick(policy, loads, lambda: 0.999, NOW_S) for _ in range(rounds * count))
     assert set(chosen.values()) == {rounds}

@@ -112,10 +112,10 @@ class MembershipMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_kept_of_who_is_gone(self) -> None:
         pool, table = self.pool, self.table
-        kept = {name for name, _ in pool._models} | pool._saturated | pool._lost_s.keys()
-        for group in (pool.transport, *pool._groups.values()):
-            kept |= group.breakers.keys()
-        for choices in pool._choices.values():
+        kept = pool._saturated | pool.circuits._lost_s.keys()
+        for group in pool.circuits._groups.values():
+            kept |= group.breakers.keys() | group.untold
+        for choices in (*pool._current.values(), *pool._choices.values()):
             kept |= {candidate.name for candidate in choices.all_candidates}
         kept |= table.snapshot.servers.keys() | table._observed.keys()
         for model in table.snapshot.models.values():

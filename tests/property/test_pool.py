@@ -139,7 +139,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert (load.calls, load.rows, load.detached) == expected
         for candidate in self.pool.choices(ROUTE, self.now_s).all_candidates:
             rows = sum(h.rows for h in held if h.lease.server == candidate.name)
-            assert candidate.model.rows == rows
+            assert candidate.model.rows[candidate.place] == rows
 
     @invariant()
     def who_may_be_chosen_is_right(self) -> None:

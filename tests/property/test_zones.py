@@ -57,6 +57,7 @@ def test_a_zone_is_left_only_when_it_is_more_than_twice_as_busy(
     pool = pool_of(servers, zone="z")
     choices = pool.choices(route(*(server.name for server in servers)), NOW_S)
     for candidate in choices.all_candidates:
-        candidate.model.rows = rows_here if candidate.name.startswith("here") else rows_there
+        here_or_there = rows_here if candidate.name.startswith("here") else rows_there
+        candidate.model.rows[candidate.place] = here_or_there
     leaves = spill(choices, dice, NOW_S) is choices.remote  # type: ignore[arg-type]
     assert leaves == (rows_here + 1 > 2 * (rows_there + 1))

@@ -116,5 +116,5 @@ async def test_a_model_that_pauses_too_long_is_cut_off(triton_a: LocalTriton) ->
 
 
 def _work_of_failures(gateway: Serving) -> float:
-    models = gateway.pool._models
-    return models["a", "stream"].work(gateway.watcher._clock())
+    loads, place = gateway.pool._books.model("stream"), gateway.pool.loads["a"].place
+    return loads.work(place, gateway.watcher._clock())

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from routing.balancing import Balancer, Load
+from routing.balancing import Balancer
+from routing.endpoint import ModelLoads
 from routing.fleet import VersionRoute
 from routing.health.breaker import BreakerSettings
 from routing.pool import Lease, Pool, PoolSettings
+from routing.shared import HostTable
 from routing.types import Blame, ModelSpec, Server
 
 NOW_S = 1000.0
@@ -29,17 +31,20 @@ class First:
     def __init__(self) -> None:
         self.candidates: list[str] = []
 
-    def pick(self, candidates: Sequence[Load], random: Callable[[], float], now_s: float) -> int:
-        self.candidates = [load.name for load in candidates]  # type: ignore[attr-defined]
-        return 0
+    def pick(
+        self, loads: ModelLoads, places: Sequence[int], random: Callable[[], float], now_s: float
+    ) -> int:
+        self.candidates = [loads.servers[place].name for place in places]
+        return places[0]
 
 
 def pool_of(
     servers: Iterable[Server | str],
     *,
     random: Callable[[], float] = lambda: 0.0,
-    balancer: Balancer | None = None,
+    balancer: Balancer | First | None = None,
     breaker: BreakerSettings | None = None,
+    table: HostTable | None = None,
     **settings: Any,
 ) -> Pool:
     """Return a pool; one balancer serves all models."""
@@ -50,7 +55,8 @@ def pool_of(
         [Server(server) if isinstance(server, str) else server for server in servers],
         random=random,
         settings=PoolSettings(**{"max_detached_calls": 2, **settings}),
-        new_balancer=lambda _: chosen,
+        new_balancer=lambda _: chosen,  # type: ignore[arg-type,return-value]
+        table=table,
     )
 
 

@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from routing.balancing.least_request import LeastRequest
 from routing.choices import Choices, spill
-from routing.endpoint import Candidate, ModelLoad, ServerLoad
+from routing.endpoint import Candidate, ModelLoads, Roster
 from routing.fleet import ModelVersion
 from routing.health.breaker import Breaker, BreakerSettings
+from routing.health.ejection import EjectionSettings, Group
 from routing.types import Server
 from tests.unit.routing.building import NOW_S, drawn, route
 
@@ -18,9 +20,11 @@ KEY = ModelVersion("m", 1)
 def candidate(
     name: str, zone: str | None = None, capacity: float = 1.0, rows: int = 0
 ) -> Candidate:
-    model = ModelLoad(ServerLoad(Server(name, capacity=capacity, zone=zone)), "m")
-    model.rows = rows
-    return Candidate(model, slow_start_s=0.0, slow_since_s=-math.inf)
+    roster = Roster()
+    load = roster.add(Server(name, capacity=capacity, zone=zone))
+    made = Candidate(ModelLoads("m", roster), load, slow_start_s=0.0, slow_since_s=-math.inf)
+    made.model.rows[made.place] = rows
+    return made
 
 
 def opened(open_s: float = 5.0) -> Breaker:
@@ -40,11 +44,19 @@ def build(
         KEY,
         route(*(c.name for c in candidates)),
         epoch=1,
+        loads=ModelLoads("m", Roster()),
+        policy=LeastRequest(),
+        group=Group(BreakerSettings(), EjectionSettings(), lambda: 0.0),
         candidates=candidates,
         reason=lambda key, server: (out or {}).get(server),
         circuits=lambda server: (open_ones or {}).get(server, ()),
         zone=zone,
     )
+
+
+def anyone(candidate: Candidate, breakers: Sequence[Breaker]) -> bool:
+    """No other worker is there."""
+    return True
 
 
 def names(candidates: Sequence[Candidate]) -> list[str]:
@@ -158,13 +170,13 @@ def test_an_ejected_server_is_due_for_one_probe_at_a_time() -> None:
         [candidate("a"), candidate("b"), candidate("c")],
         open_ones={"a": (first,), "b": (second,)},
     )
-    assert choices.probe_due(NOW_S + 4.9) is None
-    due = choices.probe_due(NOW_S + 5.0)
+    assert choices.probe_due(NOW_S + 4.9, anyone) is None
+    due = choices.probe_due(NOW_S + 5.0, anyone)
     assert due is not None
     assert (due[0].name, due[1]) == ("a", (first,))
     first.begin_probe()
-    assert choices.probe_due(NOW_S + 7.9) is None
-    due = choices.probe_due(NOW_S + 8.0)
+    assert choices.probe_due(NOW_S + 7.9, anyone) is None
+    due = choices.probe_due(NOW_S + 8.0, anyone)
     assert due is not None
     assert due[0].name == "b"
 

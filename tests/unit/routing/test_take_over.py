@@ -136,7 +136,7 @@ def test_what_is_under_way_counts_in_both() -> None:
     assert new.loads["a"].server.capacity == 3.0
     assert (old.leases, new.leases) == (1, 0)
     choice = new.choices(ABC, NOW_S)
-    assert {c.name: (c.work(NOW_S), c.share(NOW_S)) for c in choice.candidates} == {
+    assert {c.name: (c.work(NOW_S), c.capacity) for c in choice.candidates} == {
         "a": (1.0, 3.0),
         "b": (0.0, 1.0),
         "c": (0.0, 1.0),
@@ -250,5 +250,5 @@ def test_felt_latency_and_lost_connections_are_taken_over() -> None:
     new = taken_over(old, pool_of("ab"))
     by_name = {c.name: c for c in new.choices(AB, NOW_S + 2).candidates}
     assert by_name["b"].latency_s(NOW_S + 2) == 2.0
-    assert new._lost_s == {"a": NOW_S + 1}
+    assert new.circuits._lost_s == {"a": NOW_S + 1}
     second.release()

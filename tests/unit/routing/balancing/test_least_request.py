@@ -4,11 +4,12 @@ import pytest
 
 from routing.balancing.least_request import LeastRequest
 from tests.unit.routing.balancing.loads import FixedLoad as Load
+from tests.unit.routing.balancing.loads import pick
 from tests.unit.routing.building import NOW_S, drawn
 
 
 def test_a_single_candidate_is_taken_without_a_draw() -> None:
-    assert LeastRequest().pick([Load(99)], drawn(), NOW_S) == 0
+    assert pick(LeastRequest(), [Load(99)], drawn(), NOW_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_a_single_candidate_is_taken_without_a_draw() -> None:
 def test_the_less_loaded_of_the_two_drawn(
     loads: tuple[Load, ...], draws: tuple[float, ...], chosen: int
 ) -> None:
-    assert LeastRequest().pick(loads, drawn(*draws), NOW_S) == chosen
+    assert pick(LeastRequest(), loads, drawn(*draws), NOW_S) == chosen
 
 
 def test_the_load_is_looked_at_as_of_now() -> None:
@@ -42,5 +43,5 @@ def test_the_load_is_looked_at_as_of_now() -> None:
             return 2.0 if now_s < NOW_S + 1 else 0.0
 
     loads = [Fading(), Load(1)]
-    chosen = [LeastRequest().pick(loads, drawn(0.0, 0.0), NOW_S + s) for s in (0, 1)]
+    chosen = [pick(LeastRequest(), loads, drawn(0.0, 0.0), NOW_S + s) for s in (0, 1)]
     assert chosen == [1, 0]

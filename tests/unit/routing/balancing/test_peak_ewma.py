@@ -4,11 +4,12 @@ import pytest
 
 from routing.balancing.peak_ewma import PeakEwma
 from tests.unit.routing.balancing.loads import FixedLoad as Load
+from tests.unit.routing.balancing.loads import pick
 from tests.unit.routing.building import NOW_S, drawn
 
 
 def test_a_single_candidate_is_taken_without_a_draw() -> None:
-    assert PeakEwma().pick([Load(99)], drawn(), NOW_S) == 0
+    assert pick(PeakEwma(), [Load(99)], drawn(), NOW_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -28,4 +29,4 @@ def test_a_single_candidate_is_taken_without_a_draw() -> None:
 def test_the_cheaper_of_the_two_drawn(
     loads: tuple[Load, ...], draws: tuple[float, ...], chosen: int
 ) -> None:
-    assert PeakEwma().pick(loads, drawn(*draws), NOW_S) == chosen
+    assert pick(PeakEwma(), loads, drawn(*draws), NOW_S) == chosen
