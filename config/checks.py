@@ -32,7 +32,10 @@ def check(root: Node, folder: Path) -> Iterator[Problem]:
     yield from _cert_and_key(root, "redis")
     yield from _redis(root)
     yield from _files(root, folder)
-    yield from _state_file(root, folder)
+    yield from _state_file(root, folder, "steering")
+    yield from _state_file(root, folder, "model_control")
+    yield from _one_file_each(root)
+    yield from _restricted_once(root)
     yield from _durations(root)
     yield from ordered(root, ("api", "max_body_bytes"), ("api", "max_inbound_bytes"))
     yield from _forwarded(root)
@@ -144,11 +147,32 @@ def _tls_files(tls: Node, folder: Path) -> Iterator[Problem]:
             )
 
 
-def _state_file(root: Node, folder: Path) -> Iterator[Problem]:
-    name = known(root, "steering", "state_file")
+def _one_file_each(root: Node) -> Iterator[Problem]:
+    steering = known(root, "steering", "state_file")
+    if steering is not None and steering == known(root, "model_control", "state_file"):
+        yield root.find(("model_control", "state_file"))[0][-1].problem(
+            f"{steering!r} is the file of steering.state_file too - name another one"
+        )
+
+
+def _restricted_once(root: Node) -> Iterator[Problem]:
+    first: dict[str, Node] = {}
+    entries: list[Node] = known(root, "api", "restricted") or []
+    for entry in entries:
+        apis: list[Node] = known(entry, "apis") or []
+        for node in apis:
+            earlier = first.setdefault(str(node.value), node)
+            if earlier is not node and not node.bad:
+                yield node.problem(
+                    f"{node.value!r} is restricted in line {earlier.line} already - name it once"
+                )
+
+
+def _state_file(root: Node, folder: Path, section: str) -> Iterator[Problem]:
+    name = known(root, section, "state_file")
     if name is None:
         return
-    node = root.find(("steering", "state_file"))[0][-1]
+    node = root.find((section, "state_file"))[0][-1]
     path = os.path.join(folder, name)
     parent = os.path.dirname(path) or os.curdir
     if "\0" in path or (os.path.exists(path) and not _is_readable(path)):

@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Strict,
     StringConstraints,
     ValidationInfo,
     WithJsonSchema,
@@ -33,6 +34,9 @@ _SERVER_NAME = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$"
 _PATH = {"type": "string", "format": "path", "minLength": 1}
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?")
 _DECIMAL = re.compile(r"[0-9]{1,5}")
+# One whole `[...]` as `fnmatch` reads it: a `]` that comes first stands for itself.
+_CLASS = re.compile(r"\[!?+\]?+[^\]]*\]")
+_SERVER_PATTERN = re.compile(r"[a-z0-9._*?\[\]!-]+")
 
 
 class Section(BaseModel):
@@ -129,6 +133,29 @@ def _check_model_name(name: str) -> str:
     return name
 
 
+def check_brackets(pattern: str) -> str:
+    """Return a shell pattern whose brackets are closed. Raises ValueError."""
+    if "[" in _CLASS.sub("", pattern):
+        raise ValueError(f"{pattern!r} - close the bracket: [...]")
+    return pattern
+
+
+def _check_server_pattern(pattern: str) -> str:
+    if not _SERVER_PATTERN.fullmatch(pattern):
+        raise ValueError(
+            f"{pattern[:80]!r} fits no server - names are of a-z 0-9 . _ -, patterns of these and"
+            " * ? [...]"
+        )
+    return check_brackets(pattern)
+
+
+def _check_server_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    # Pydantic's own minimum also complains when there are patterns and none of them is valid.
+    if not patterns:
+        raise ValueError("the list is empty - write a server's name or a pattern")
+    return patterns
+
+
 def _no_number(value: object) -> object:
     # 1 == True, and a Literal compares.
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -158,6 +185,19 @@ ServerName = Annotated[
     AfterValidator(_check_name),
     WithJsonSchema({"type": "string", "pattern": _SERVER_NAME, "maxLength": 63}),
 ]
+ServerPattern = Annotated[
+    str,
+    AfterValidator(_check_server_pattern),
+    WithJsonSchema({"type": "string", "pattern": "^[a-z0-9._*?\\[\\]!-]+$"}),
+]
+# YAML has lists, the configuration tuples: that step alone is lax.
+ServerPatterns = Annotated[
+    tuple[ServerPattern, ...],
+    Strict(False),
+    AfterValidator(_check_server_patterns),
+    Field(json_schema_extra={"minItems": 1}),
+]
+"""Servers, by name or shell pattern; at least one."""
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
 Port = Annotated[int, Field(ge=1, le=MAX_PORT)]
 Text = Annotated[str, StringConstraints(min_length=1)]

@@ -3,7 +3,7 @@
 Decides what may be said about them. Opens no socket.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, Strict
 
@@ -47,6 +47,44 @@ class ListenerTls(Section):
     client_ca_file: FileName | None = None
     """PEM file of the authorities that client certificates are checked against. Set, every client
     must show one (mutual TLS). Unset, none is asked for."""
+
+
+ApiCategory = Literal[
+    "health",
+    "metadata",
+    "inference",
+    "shared-memory",
+    "model-config",
+    "model-repository",
+    "statistics",
+    "trace",
+    "logging",
+]
+"""Triton's names for the parts of its API (`--http-restricted-api`)."""
+
+
+def _check_categories(categories: tuple[str, ...]) -> tuple[str, ...]:
+    # Pydantic's own minimum also complains when there are names and none of them is valid.
+    if not categories:
+        raise ValueError("the list is empty - write at least one part of the API")
+    return categories
+
+
+class RestrictedApi(Section):
+    """Parts of the API that need a key in a header, as with Triton's `--http-restricted-api`."""
+
+    # YAML has lists, the configuration tuples: that step alone is lax.
+    apis: Annotated[
+        tuple[ApiCategory, ...],
+        Strict(False),
+        AfterValidator(_check_categories),
+        Field(json_schema_extra={"minItems": 1}),
+    ]
+    """Which parts, by Triton's names. A part may be named once only in all entries together."""
+    header: HeaderName
+    """Name of the header; letter case does not count."""
+    key: Secret
+    """What the header must hold. Requests without it are refused with 403."""
 
 
 class Api(Section):
@@ -93,6 +131,9 @@ class Api(Section):
     network and still frees the memory of clients that have vanished."""
     tls: ListenerTls | None = None
     """Serve HTTPS. Unset, plain HTTP: usually a load balancer in front ends TLS."""
+    restricted: Annotated[tuple[RestrictedApi, ...], Strict(False)] = ()
+    """Parts of the API that need a key. Empty by default: all of it is open, except what
+    `model_control` and `server_settings` refuse."""
 
 
 class Ops(Section):

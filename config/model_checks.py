@@ -21,6 +21,7 @@ def check_models(root: Node) -> Iterator[Problem]:
         yield from _times(root, name)
         yield from _asked_twice(model)
         yield from _capacities(root, model)
+        yield from _placement(root, model)
         yield from _pool(root, model)
         yield from _served(root, name, model)
 
@@ -46,6 +47,17 @@ def _capacities(root: Node, model: Node) -> Iterator[Problem]:
     for name, node in capacities.items():
         if names is not None and name not in names and not node.bad:
             yield node.problem(f"no server has the name {name!r} - {_advice(name, names)}")
+
+
+def _placement(root: Node, model: Node) -> Iterator[Problem]:
+    names = of_servers(root, "name")
+    patterns: list[Node] = known(model, "placement") or []
+    if names is None:
+        return
+    for node in patterns:
+        pattern = str(node.value)
+        if not node.bad and not any(fnmatchcase(name, pattern) for name in names):
+            yield node.problem(f"no server's name fits {pattern!r} - {_advice(pattern, names)}")
 
 
 def _pool(root: Node, model: Node) -> Iterator[Problem]:

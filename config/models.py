@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, PrivateAttr, Strict
 
 from config.aliases import Alias
+from config.control import ModelControl, ServerSettings
 from config.discovery import Discovery
 from config.fields import ModelName, Section, Source
 from config.listeners import Api, Ops
@@ -74,6 +75,10 @@ class Config(Section):
     redis: Redis | None = None
     """What several gateways share. Unset, each one keeps it in its own memory: enough for a single
     gateway, except that open sequences are lost with a restart."""
+    model_control: ModelControl = Field(default_factory=ModelControl)
+    """Loading and unloading models on the servers through the gateway."""
+    server_settings: ServerSettings = Field(default_factory=ServerSettings)
+    """The servers' trace and log settings, read and changed through the API."""
     steering: Steering = Field(default_factory=Steering)
     """What operators decide by hand while the gateway runs: cordoned servers, blocked models."""
     reload: Reload = Field(default_factory=Reload)

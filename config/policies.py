@@ -17,6 +17,7 @@ from config.fields import (
     SecondsOrZero,
     Section,
     ServerName,
+    ServerPatterns,
     Text,
 )
 
@@ -160,6 +161,10 @@ class ModelPolicy(Section):
     pool: Text | None = None
     """Serve the model from the servers of this pool only (`servers[].pool`). Unset, from all
     servers."""
+    placement: ServerPatterns | None = None
+    """The servers that hold the model, as names or shell patterns (`*`, `?`, `[...]`): where it is
+    loaded and unloaded when a command names no servers. Unset, a command must name them. It says
+    nothing about where requests go."""
     compatible: bool = False
     """Use servers as well that report another signature (inputs, outputs, batching) for a version
     than most do. Off by default: what differs is likely another model of the same name."""

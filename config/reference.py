@@ -53,9 +53,10 @@ Everything below has a default that is right for most. Files to start from are i
 - A file name is a path; a relative one counts from the folder of the configuration file.
 - What is changed while the gateway runs is taken up without a restart (see `reload`), as a whole or
   not at all. Only these stay as they are until it is started again: `api.host`, `api.port`,
-  `ops.host`, `ops.port`, `steering.state_file`, `redis`, `sequences.max_open`, whether a listener
-  has `tls` and its `client_ca_file`, and the removal of `ops.key`. A configuration none of whose
-  servers answers is refused while others do.
+  `ops.host`, `ops.port`, `steering.state_file`, `redis`, `sequences.max_open`,
+  `model_control.replay` and its `state_file`, whether a listener has `tls` and its
+  `client_ca_file`, and the removal of `ops.key`. A configuration none of whose servers answers is
+  refused while others do.
 - A secret is never written down: `{env: NAME}` takes it from the environment, `{file: PATH}` reads
   it from a file (without one newline at its end). It has to be printable ASCII.
 """

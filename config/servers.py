@@ -22,13 +22,12 @@ from config.fields import (
     Section,
     ServerName,
     Text,
+    check_brackets,
 )
 from config.secrets import Secret
 
 # Headers that gRPC writes itself (gRPC over HTTP/2, "Call-Definition").
 _OWN_HEADERS = frozenset({"te", "content-type", "user-agent", "host"})
-# One whole `[...]` as `fnmatch` reads it: a `]` that comes first stands for itself.
-_CLASS = re.compile(r"\[!?+\]?+[^\]]*\]")
 
 
 def _check_metadata_name(name: str) -> str:
@@ -46,9 +45,7 @@ def _check_pattern(pattern: str) -> str:
         raise ValueError(f"{pattern!r} fits no model - write the model's name without a slash")
     if pattern.startswith("!"):
         raise ValueError(f"{pattern!r} - a pattern cannot exclude: list what the server is for")
-    if "[" in _CLASS.sub("", pattern):
-        raise ValueError(f"{pattern!r} - close the bracket: [...]")
-    return pattern
+    return check_brackets(pattern)
 
 
 def _check_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from the snapshot, so that no client can keep a server's control thread busy.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from gateway.faults import RETRY_AFTER_S, Fault, Kind, Origin
 from gateway.ports import Clock, Fleet, StatisticsSource
@@ -14,6 +14,8 @@ from gateway.tasks import spawn
 from routing.errors import RoutingError
 from routing.fleet import FleetSnapshot, ModelRow
 from routing.types import State
+
+T = TypeVar("T")
 
 _SEVERITY = {
     State.READY: 4,
@@ -24,11 +26,24 @@ _SEVERITY = {
 }
 
 
-class FleetStatistics:
-    """The statistics of models, summed over the servers.
+class SharedRounds(Generic[T]):
+    """Lets callers that ask for the same at the same time share one round of calls."""
 
-    Callers that ask for the same at the same time share one round of calls.
-    """
+    def __init__(self) -> None:
+        self._asking: dict[Hashable, asyncio.Task[T]] = {}
+
+    async def share(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what the round of `key` that is under way brings, or else what `ask` brings."""
+        task = self._asking.get(key)
+        if task is None:
+            task = spawn(ask(), name="a round of calls to the fleet")
+            self._asking[key] = task
+            task.add_done_callback(lambda _: self._asking.pop(key))
+        return await asyncio.shield(task)
+
+
+class FleetStatistics:
+    """The statistics of models, summed over the servers."""
 
     def __init__(
         self, fleet: Fleet, source: StatisticsSource, *, timeout_s: float, clock: Clock
@@ -37,23 +52,17 @@ class FleetStatistics:
         self._source = source
         self._timeout_s = timeout_s
         self._clock = clock
-        self._asking: dict[tuple[str, int | None], asyncio.Task[list[dict[str, Any]]]] = {}
+        self._rounds: SharedRounds[list[dict[str, Any]]] = SharedRounds()
 
     async def read(self, model: str, version: int | None) -> list[dict[str, Any]]:
         """Return Triton's `model_stats` rows for one model, or for all with an empty name.
 
         Raises Fault.
         """
-        key = (model, version)
-        task = self._asking.get(key)
-        if task is None:
-            task = spawn(self._ask(model, version), name="statistics of the fleet")
-            self._asking[key] = task
-            task.add_done_callback(lambda _: self._asking.pop(key))
-        return await asyncio.shield(task)
+        return await self._rounds.share((model, version), lambda: self._ask(model, version))
 
     async def _ask(self, model: str, version: int | None) -> list[dict[str, Any]]:
-        servers = self._servers(model, version)
+        servers = holders(self._fleet.snapshot, model, version, self._clock())
         answers = await asyncio.gather(
             *(self._one(server, model, version) for server in servers), return_exceptions=True
         )
@@ -72,18 +81,24 @@ class FleetStatistics:
         text = "" if version is None else str(version)
         return await self._source.statistics(server, model, text, timeout_s=self._timeout_s)
 
-    def _servers(self, model: str, version: int | None) -> Sequence[str]:
-        snapshot = self._fleet.snapshot
-        if not model:
-            return [row.name for row in snapshot.servers.values() if row.up]
-        try:
-            found = snapshot.resolve(model, version, self._clock())
-        except RoutingError as error:
-            raise Fault.of_routing(error) from None
-        if version is not None:
-            return found.servers
-        routes = snapshot.models[model].versions.values()
-        return sorted({server for route in routes for server in route.servers})
+
+def holders(
+    snapshot: FleetSnapshot, model: str, version: int | None, now_s: float
+) -> Sequence[str]:
+    """Return the servers that hold a model (or one version), those that are up with an empty name.
+
+    Raises Fault.
+    """
+    if not model:
+        return [row.name for row in snapshot.servers.values() if row.up]
+    try:
+        found = snapshot.resolve(model, version, now_s)
+    except RoutingError as error:
+        raise Fault.of_routing(error) from None
+    if version is not None:
+        return found.servers
+    routes = snapshot.models[model].versions.values()
+    return sorted({server for route in routes for server in route.servers})
 
 
 def merge_statistics(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

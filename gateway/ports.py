@@ -5,12 +5,14 @@ each of them the others through these.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gateway.codec.types import InferCall, InferReply
 from gateway.exchange import Exchange
 from gateway.faults import Fault
+from gateway.operations import Order, Report
 from routing.aliases import Aliases
 from routing.fleet import FleetSnapshot, ModelVersion
 from routing.pool import Pool
@@ -122,6 +124,65 @@ class Fleet(Protocol):
 
     def not_ready(self, server: str, key: ModelVersion, reason: str) -> None:
         """Report that the server says it does not have this version ready."""
+
+
+class FleetProbe(Protocol):
+    """Looks at servers that are being changed."""
+
+    def changing(self, server: str, model: str) -> AbstractAsyncContextManager[None]:
+        """Watch a server closely while a model of it is loaded or unloaded.
+
+        When the block ends the server is probed at once, and the picture of the fleet is up to
+        date behind it, with the model's new description. Never raises.
+        """
+
+
+class ModelControl(Protocol):
+    """Tells servers which models to hold. Methods raise Fault."""
+
+    async def load(
+        self,
+        server: str,
+        model: str,
+        *,
+        config: str | None,
+        files: Mapping[str, bytes],
+        timeout_s: float,
+    ) -> None:
+        """Load or reload a model, with `config` and `files` in place of what lies there."""
+
+    async def unload(
+        self, server: str, model: str, *, with_dependents: bool, timeout_s: float
+    ) -> None:
+        """Begin to unload a model; what runs on it still ends."""
+
+
+class ModelCommands(Protocol):
+    """Carries out commands to load and unload models."""
+
+    async def carry_out(self, order: Order, *, by: str) -> Report:
+        """Carry out a command and wait for its end; it goes on when the wait is cancelled.
+
+        `by` says who gave it. Raises UnknownName and NoPlacement for a command that names no server
+        there is; what goes wrong on servers is in the report.
+        """
+
+
+class SettingsCalls(Protocol):
+    """Reads and changes one server's settings, as Triton's JSON has them. Methods raise Fault."""
+
+    async def trace(
+        self, server: str, model: str, values: Mapping[str, Sequence[str]], *, timeout_s: float
+    ) -> dict[str, Any]:
+        """Change trace settings (none: read them) of a model ("": of the server); return all.
+
+        A setting without values goes back to its default.
+        """
+
+    async def log(
+        self, server: str, values: Mapping[str, bool | int | str], *, timeout_s: float
+    ) -> dict[str, Any]:
+        """Change log settings (none: read them); return all."""
 
 
 class Observer(Protocol):
@@ -280,8 +341,8 @@ class ConfigDesk(Protocol):
         """Take up what the files say now, and return what changed. Raises ConfigRefused."""
 
 
-class SteeringStore(Protocol):
-    """Keeps operators' decisions over a restart."""
+class StateStore(Protocol):
+    """Keeps what operators decided over a restart."""
 
     @property
     def keeps(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from gateway.names import UnknownName, listed
-from gateway.ports import CurrentView, Fleet, SteeringStore
+from gateway.ports import CurrentView, Fleet, StateStore
 from routing.fleet import FleetSnapshot, ModelVersion
 from routing.pool import Pool
 from routing.steering import Block, Steering
@@ -32,7 +32,7 @@ class SteeringDesk:
     def __init__(
         self,
         view: CurrentView,
-        store: SteeringStore,
+        store: StateStore,
         *,
         log: Callable[..., Any],
         now: Callable[[], str],

@@ -83,6 +83,10 @@ class FleetSnapshot:
     models: Mapping[str, ModelRoute] = field(default_factory=dict)
     recently_ready_s: float = 0.0
 
+    def staying(self) -> list[str]:
+        """Return the names of the servers that are not leaving."""
+        return [name for name, row in self.servers.items() if not row.leaving]
+
     def resolve(self, model: str, version: int | None, now_s: float) -> VersionRoute:
         """Return where `model` can be served, choosing the default version if none is given.
 

@@ -14,6 +14,7 @@ from gateway.cli.demo import demo
 from gateway.cli.explain import explain
 from gateway.cli.fleet import fleet
 from gateway.cli.init import init
+from gateway.cli.models import load, unload
 from gateway.cli.reload import reload
 from gateway.cli.serve import serve
 from gateway.cli.steering import breaker_app, model_app, servers_app
@@ -33,6 +34,8 @@ app.command()(init)
 app.command()(fleet)
 app.command()(explain)
 app.command()(reload)
+model_app.command()(load)
+model_app.command()(unload)
 app.add_typer(servers_app, name="servers")
 app.add_typer(model_app, name="model")
 app.add_typer(breaker_app, name="breaker")

@@ -78,6 +78,7 @@ def as_text(view: View) -> str:
         [*_section("NOT READY", _not_ready(view))],
         [*_section("OPEN BREAKERS", map(_breaker, view["breakers"]))],
         [*_section("BLOCKED", map(_block, view["steering"]["blocks"]))],
+        [*_section("MODEL CONTROL", _operations(view["model_control"]))],
         [*_section("LAST COMMANDS", _commands(view["steering"]))],
     )
     return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
@@ -190,6 +191,22 @@ def _commands(steering: View) -> Iterator[str]:
         yield f"{entry['at']} {entry['by']}: {', '.join([entry['command'], *of])}"
     if not steering["survives_restart"] and (steering["cordoned"] or steering["blocks"]):
         yield "This is forgotten at a restart: steering.state_file is not set."
+
+
+def _operations(control: View) -> Iterator[str]:
+    """Yield the commands to load and unload that are under way, and the last that have failed."""
+    for operation in control["operations"]:
+        if operation["state"] != "done":
+            steps = ", ".join(f"{step['server']} {step['state']}" for step in operation["servers"])
+            what = f"{operation['command']} {operation['model']}"
+            yield f"{operation['since']} {operation['by']}: {what}: {steps}"
+            for step in operation["servers"]:
+                if "error" in step:
+                    yield f"{step['server']}: {step['error']}"
+    for load in (control["replay"] or {"loads": ()})["loads"]:
+        if not load["replayed"]:
+            where = f"{load['model']} on {load['server']}"
+            yield f"{where} is not loaded again after a restart: {load['reason']}"
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:

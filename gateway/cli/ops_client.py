@@ -68,17 +68,22 @@ class OpsClient:
 
     def get(self, *path: str, **query: object) -> Any:
         """Return the JSON at a path, whose parts may hold any character."""
-        return self._ask("GET", path, query)
+        return self._ask("GET", path, query, None)
 
-    def post(self, *path: str, **query: object) -> Any:
+    def post(self, *path: str, body: bytes | None = None, **query: object) -> Any:
         """Give a command and return the JSON it is answered with."""
-        return self._ask("POST", path, query)
+        return self._ask("POST", path, query, body)
 
-    def _ask(self, method: str, path: tuple[str, ...], query: Mapping[str, object]) -> Any:
+    def _ask(
+        self, method: str, path: tuple[str, ...], query: Mapping[str, object], body: bytes | None
+    ) -> Any:
         where = "/".join(urllib.parse.quote(part, safe="") for part in path)
         given = {name: value for name, value in query.items() if value is not None}
-        target = f"{self.url}/{where}?{urllib.parse.urlencode(given)}"
-        request = urllib.request.Request(target, method=method, headers=self._headers)
+        target = f"{self.url}/{where}?{urllib.parse.urlencode(given, doseq=True)}"
+        headers = {"Content-Type": "application/json"} if body else {}
+        request = urllib.request.Request(
+            target, data=body, method=method, headers={**self._headers, **headers}
+        )
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
                 return json.loads(answer.read(_LIMIT_BYTES))
@@ -150,10 +155,12 @@ def ask_or_fail(client: OpsClient, *path: str, **query: object) -> Any:
         fail(error)
 
 
-def command_or_fail(client: OpsClient, *path: str, **query: object) -> Any:
+def command_or_fail(
+    client: OpsClient, *path: str, body: bytes | None = None, **query: object
+) -> Any:
     """Give a command and return its answer; warnings are shown, a refusal ends the command."""
     try:
-        done = client.post(*path, **query)
+        done = client.post(*path, body=body, **query)
     except OpsError as error:
         fail(error)
     for warning in done["warnings"]:

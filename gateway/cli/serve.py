@@ -83,7 +83,7 @@ async def _run(
     try:
         shell = build(config, os.environ, api_socket=api, ops_socket=ops, log=log, source=source)
     except DamagedState as error:
-        refuse(f"steering.state_file: {error}")
+        refuse(str(error))
     _route_library_logs(shell.logger)
     asyncio.get_running_loop().add_signal_handler(
         signal.SIGHUP, partial(shell.reloader.reload_soon, by="SIGHUP")

@@ -27,7 +27,9 @@ from gateway.wiring import CLOCK
 POLL_INTERVAL_S = 0.5
 
 servers_app = typer.Typer(help="Take servers out by hand and put them back.", no_args_is_help=True)
-model_app = typer.Typer(help="Keep models or versions from being served.", no_args_is_help=True)
+model_app = typer.Typer(
+    help="Load and unload models, or keep them from being served.", no_args_is_help=True
+)
 breaker_app = typer.Typer(help="Give ejected servers another chance.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]

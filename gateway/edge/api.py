@@ -8,15 +8,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from aiohttp import hdrs, web
 
 from gateway.edge.answers import JSON, SERVER, Answer, error_body, fault_answer
+from gateway.edge.control import Asked, ControlHandler
 from gateway.edge.event_response import EventResponse
 from gateway.edge.forward import ForwardedHeaders
 from gateway.edge.metadata import Handler
 from gateway.edge.receive import REQUEST_ID, BodyLimits, Inbound, read_body, request_id, timeout_s
 from gateway.edge.response import WholeResponse
+from gateway.edge.restricted import Restrictions
 from gateway.edge.routes import Route, match
 from gateway.exchange import INFERENCE, Exchange
 from gateway.faults import Blame, Fault, Kind, Origin
@@ -39,6 +42,8 @@ class Api:
         pipeline: Pipeline,
         streams: Streams,
         handlers: Mapping[str, Handler],
+        controls: Mapping[str, ControlHandler],
+        restrictions: Restrictions,
         observer: Observer,
         body_limits: BodyLimits,
         inbound: Inbound,
@@ -49,6 +54,8 @@ class Api:
         self._pipeline = pipeline
         self._streams = streams
         self._handlers = handlers
+        self._controls = controls
+        self._restrictions = restrictions
         self._observer = observer
         self._body_limits = body_limits
         self._inbound = inbound
@@ -123,10 +130,19 @@ class Api:
             request, self._body_limits, self._inbound, allowed_s=exchange.timeout_s
         )
         exchange.bytes_in = len(body)
-        route = match(request.method, request.raw_path)
+        permit = partial(self._restrictions.check, request.headers) if self._restrictions else None
+        route = match(request.method, request.raw_path, permit)
         exchange.route = route.name
-        if route.name not in INFERENCE:
-            return await self._handlers[route.name](route, body)
+        if route.name in INFERENCE:
+            return await self._infer(exchange, request, route, body)
+        if route.name in self._controls:
+            exchange.enter("send")
+            return await self._controls[route.name](_asked(exchange, request, route, body))
+        return await self._handlers[route.name](route, body)
+
+    async def _infer(
+        self, exchange: Exchange, request: web.BaseRequest, route: Route, body: bytes
+    ) -> Answer | Events:
         received = _received(request, route, body)
         received.metadata, exchange.dropped_headers = self._forwarded.take(request.headers)
         if route.name == "infer":
@@ -218,6 +234,17 @@ def _received(request: web.BaseRequest, route: Route, body: bytes) -> ReceivedIn
         accept_encoding=headers.get(hdrs.ACCEPT_ENCODING),
         header_lengths=headers.getall(HEADER_LENGTH, []),
         header=headers.get,
+    )
+
+
+def _asked(exchange: Exchange, request: web.BaseRequest, route: Route, body: bytes) -> Asked:
+    return Asked(
+        route=route,
+        body=body,
+        headers=request.headers,
+        query=request.raw_path.partition("?")[2].partition("#")[0],
+        caller=exchange.caller,
+        timeout_s=exchange.timeout_s,
     )
 
 

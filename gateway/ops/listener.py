@@ -1,10 +1,12 @@
 """The ops listener: /healthz and /readyz for probes, the rest for operators.
 
 Reading: /metrics, /metrics/fleet (the servers' own metrics, merged), /fleet, /servers/NAME,
-/explain, /config/plan. Steering, by POST: /servers/NAME/cordon and /uncordon, /models/NAME/block
-and /unblock, /breakers/reset, /config/reload; who asked is taken from the header X-Actor. With a
-key set, everything but the two health routes needs `Authorization: Bearer <key>`. Refusals are
-JSON: `error` for people, `code` for programs.
+/explain, /config/plan, /operations/ID. Steering, by POST: /servers/NAME/cordon and /uncordon,
+/models/NAME/block and /unblock, /breakers/reset, /config/reload. Changing servers, by POST:
+/models/NAME/load and /unload, with bodies as in Triton's API and `?server=`, once or more; they are
+answered when they have begun. Who asked is taken from the header X-Actor. With a key set,
+everything but the two health routes needs `Authorization: Bearer <key>`. Refusals are JSON: `error`
+for people, `code` for programs.
 """
 
 import asyncio
@@ -18,8 +20,12 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from gateway.codec.control_request import parse_load, parse_unload
+from gateway.control import ModelDesk
 from gateway.explain import Explainer
+from gateway.faults import Fault
 from gateway.names import UnknownName
+from gateway.operations import Order
 from gateway.ops.exposition import TEXT_FORMAT, fleet_page
 from gateway.ops.fleet_view import fleet_view, server_view
 from gateway.ports import ConfigDesk, ConfigRefused, CurrentView, Membership
@@ -28,6 +34,7 @@ from routing.steering import Block
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 _MAX_ACTOR_LENGTH = 100
+_MAX_BODY_BYTES = 256 * 1024 * 1024  # a load may carry the files of a model
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -43,6 +50,7 @@ class OpsListener:
         membership: Membership,
         desk: SteeringDesk,
         config: ConfigDesk,
+        models: ModelDesk,
         explainer: Explainer,
         not_ready_reason: Callable[[], str | None],
         key: Callable[[], str | None],
@@ -54,6 +62,7 @@ class OpsListener:
         self._membership = membership
         self._desk = desk
         self._config = config
+        self._models = models
         self._explainer = explainer
         self._not_ready_reason = not_ready_reason
         self._key = key
@@ -62,7 +71,9 @@ class OpsListener:
 
     async def start(self) -> None:
         """Begin to answer."""
-        app = web.Application(middlewares=[self._authenticate, _refusals])
+        app = web.Application(
+            middlewares=[self._authenticate, _refusals], client_max_size=_MAX_BODY_BYTES
+        )
         app.add_routes(
             [
                 web.get("/healthz", self._health),
@@ -79,6 +90,9 @@ class OpsListener:
                 web.post("/breakers/reset", self._reset_breakers),
                 web.get("/config/plan", self._plan),
                 web.post("/config/reload", self._reload),
+                web.post("/models/{model}/load", self._load),
+                web.post("/models/{model}/unload", self._unload),
+                web.get("/operations/{operation}", self._operation),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -128,6 +142,7 @@ class OpsListener:
                 **fleet_view(self._view(), self._membership),
                 "steering": self._desk.view(),
                 "config": self._config.view(),
+                "model_control": await self._models.view(),
             }
         )
 
@@ -173,6 +188,21 @@ class OpsListener:
     async def _reload(self, request: web.Request) -> web.Response:
         return _json(await self._config.reload(by=_actor(request)))
 
+    async def _load(self, request: web.Request) -> web.Response:
+        given = parse_load(await request.read())
+        model, servers = request.match_info["model"], _servers(request)
+        order = Order("load", model, servers, config=given.config, files=given.files)
+        return _json(await self._models.start(order, by=_actor(request)))
+
+    async def _unload(self, request: web.Request) -> web.Response:
+        model, servers = request.match_info["model"], _servers(request)
+        with_dependents = parse_unload(await request.read())
+        order = Order("unload", model, servers, with_dependents=with_dependents)
+        return _json(await self._models.start(order, by=_actor(request)))
+
+    async def _operation(self, request: web.Request) -> web.Response:
+        return _json(await self._models.operation(request.match_info["operation"]))
+
 
 @web.middleware
 async def _refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -182,7 +212,7 @@ async def _refusals(request: web.Request, handler: _Handler) -> web.StreamRespon
         return _refusal(str(error), "unknown_name", status=404)
     except ConfigRefused as error:
         return _refusal(str(error), "refused", status=422, problems=error.problems)
-    except ValueError as error:
+    except (ValueError, Fault) as error:
         return _refusal(str(error), "invalid", status=400)
 
 
@@ -194,6 +224,10 @@ def _is_from_another_site(request: web.Request) -> bool:
 
 def _block(request: web.Request) -> Block:
     return Block(request.match_info["model"], _version(request), request.query.get("server"))
+
+
+def _servers(request: web.Request) -> tuple[str, ...]:
+    return tuple(request.query.getall("server", []))
 
 
 def _version(request: web.Request) -> int | None:

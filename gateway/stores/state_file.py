@@ -1,12 +1,13 @@
-"""Operators' decisions, kept in one JSON file over a restart.
+"""What operators decided, kept in JSON files over a restart.
 
-The file is replaced as a whole, so a crash leaves the old one or the new one. What is read is
-checked entry by entry, since people edit such files. Only `gateway.steering` reads and writes it,
-through `gateway.ports.SteeringStore`.
+A file is replaced as a whole, so a crash leaves the old one or the new one. What is read is checked
+entry by entry, since people edit such files. One file has one reader and writer, `gateway.steering`
+or `gateway.replay`, through `gateway.ports.StateStore`.
 """
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from gateway.steering import MAX_VERSION
 
 SCHEMA_VERSION = 1
 
-_FIX = "repair it, or remove it to start with every server and every model in use"
 _Check = Callable[[object, str], None]
 
 
@@ -24,11 +24,24 @@ class DamagedState(ValueError):
     """The file cannot be used; the message names it and says why and what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What one kind of file holds: lists of entries, each checked.
+
+    `key` of the configuration names the file; `without` says what starting without it means.
+    """
+
+    key: str
+    without: str
+    entries: Mapping[str, _Check]
+
+
 class StateFile:
     """One file. Without a path nothing is kept."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, contents: Contents) -> None:
         self._path = path
+        self._contents = contents
 
     @property
     def keeps(self) -> bool:
@@ -36,7 +49,7 @@ class StateFile:
         return self._path is not None
 
     def read(self) -> Mapping[str, Any]:
-        """Return what was kept (`cordoned`, `blocks`, `audit`), empty if nothing was yet.
+        """Return what was kept, by the names of `Contents.entries`; empty if nothing was yet.
 
         Raises DamagedState for a file that is not exactly one of ours.
         """
@@ -44,18 +57,17 @@ class StateFile:
             return {}
         try:
             state = orjson.loads(self._path.read_bytes())
-            _check_state(state)
+            _check_state(state, self._contents.entries)
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise DamagedState(
-                f"{self._path}: cannot be read: {error.strerror or error} - make it readable"
-            ) from None
+            why = f"cannot be read: {error.strerror or error} - make it readable"
+            raise self._damaged(why) from None
         except orjson.JSONDecodeError as error:
-            raise DamagedState(f"{self._path}: not JSON: {error} - {_FIX}") from None
+            raise self._damaged(f"not JSON: {error} - {self._fix}") from None
         except ValueError as error:
-            raise DamagedState(f"{self._path}: {error} - {_FIX}") from None
-        return {name: state[name] for name in _ENTRIES}
+            raise self._damaged(f"{error} - {self._fix}") from None
+        return {name: state[name] for name in self._contents.entries}
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Keep `state` instead of what was kept. Blocks until it is on disk. Raises OSError."""
@@ -71,6 +83,13 @@ class StateFile:
         new.replace(self._path)
         _sync_folder(self._path.parent)
 
+    @property
+    def _fix(self) -> str:
+        return f"repair it, or remove it to start {self._contents.without}"
+
+    def _damaged(self, why: str) -> DamagedState:
+        return DamagedState(f"{self._contents.key}: {self._path}: {why}")
+
 
 def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
@@ -80,13 +99,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _check_state(state: object) -> None:
+def _check_state(state: object, entries: Mapping[str, _Check]) -> None:
     if not isinstance(state, dict):
         raise ValueError("not a JSON object")
     if state.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version: not {SCHEMA_VERSION}, the one this gateway writes")
-    _check_keys(state, {"schema_version", *_ENTRIES}, "")
-    for name, check in _ENTRIES.items():
+    _check_keys(state, {"schema_version", *entries}, "")
+    for name, check in entries.items():
         if not isinstance(state[name], list):
             raise ValueError(f"{name}: not a list")
         for position, entry in enumerate(state[name]):
@@ -125,8 +144,25 @@ def _check_audit(entry: object, where: str) -> None:
             raise ValueError(f"{where}.{name}: not text")
 
 
-_ENTRIES: Mapping[str, _Check] = {
-    "cordoned": _check_name,
-    "blocks": _check_block,
-    "audit": _check_audit,
-}
+def _check_load(entry: object, where: str) -> None:
+    if not isinstance(entry, dict):
+        raise ValueError(f"{where}: not a JSON object")
+    _check_keys(entry, {"model", "server", "config", "with_files"}, f"{where}.")
+    _check_name(entry["model"], f"{where}.model")
+    _check_name(entry["server"], f"{where}.server")
+    if entry["config"] is not None and not isinstance(entry["config"], str):
+        raise ValueError(f"{where}.config: neither text nor null")
+    if not isinstance(entry["with_files"], bool):
+        raise ValueError(f"{where}.with_files: neither true nor false")
+
+
+STEERING = Contents(
+    key="steering.state_file",
+    without="with every server and every model in use",
+    entries={"cordoned": _check_name, "blocks": _check_block, "audit": _check_audit},
+)
+LOADS = Contents(
+    key="model_control.state_file",
+    without="with nothing to be loaded again",
+    entries={"loads": _check_load},
+)

@@ -68,6 +68,7 @@ class Channel:
         self._closed = False
         self.in_flight = 0
         self.silent = 0  # probes in a row that got no answer
+        self.losses = 0  # connections that were lost so far
 
     def call(
         self,
@@ -149,6 +150,7 @@ class Channel:
         """See `gateway.upstream.http2.connection.Owner`."""
         if connection is self._connection:
             self._connection = None
+            self.losses += 1
         self._leaving.discard(connection)
         if not connection.idle:
             self._leaving.add(connection)

@@ -17,7 +17,7 @@ from gateway.upstream.errors import to_fault
 from gateway.upstream.http2.call import RpcError
 from gateway.upstream.messages import M, parse
 from gateway.upstream.proto_json import to_json_object
-from gateway.upstream.transport import Upstream, not_confirmed, removed
+from gateway.upstream.transport import Upstream, not_confirmed, upstream_named
 
 
 async def call_method(
@@ -70,14 +70,55 @@ class StatisticsReader:
         self, server: str, model: str, version: str, *, timeout_s: float
     ) -> list[dict[str, Any]]:
         """Return the rows of one server."""
-        upstream = self._upstreams.get(server)
-        if upstream is None:
-            raise removed()
         reply = await call_method(
-            upstream,
+            upstream_named(self._upstreams, server),
             "ModelStatistics",
             pb.ModelStatisticsRequest(name=model, version=version),
             pb.ModelStatisticsResponse,
             timeout_s=timeout_s,
         )
         return [to_json_object(row) for row in reply.model_stats]
+
+
+class ModelCalls:
+    """Loads and unloads models; see `gateway.ports.ModelControl`."""
+
+    def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
+        self._upstreams = upstreams
+
+    async def load(
+        self,
+        server: str,
+        model: str,
+        *,
+        config: str | None,
+        files: Mapping[str, bytes],
+        timeout_s: float,
+    ) -> None:
+        """Load or reload a model on one server; answered when it is ready there."""
+        request = pb.RepositoryModelLoadRequest(model_name=model)
+        if config is not None:
+            request.parameters["config"].string_param = config
+        for name, content in files.items():
+            request.parameters[name].bytes_param = content
+        await call_method(
+            upstream_named(self._upstreams, server),
+            "RepositoryModelLoad",
+            request,
+            pb.RepositoryModelLoadResponse,
+            timeout_s=timeout_s,
+        )
+
+    async def unload(
+        self, server: str, model: str, *, with_dependents: bool, timeout_s: float
+    ) -> None:
+        """Begin to unload a model on one server."""
+        request = pb.RepositoryModelUnloadRequest(model_name=model)
+        request.parameters["unload_dependents"].bool_param = with_dependents
+        await call_method(
+            upstream_named(self._upstreams, server),
+            "RepositoryModelUnload",
+            request,
+            pb.RepositoryModelUnloadResponse,
+            timeout_s=timeout_s,
+        )

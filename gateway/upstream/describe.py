@@ -23,11 +23,15 @@ from routing.types import ModelSpec, TensorSpec
 OFFERED_EXTENSIONS = (
     "sequence",
     "classification",
+    "model_repository",
+    "model_repository(unload_dependents)",
     "schedule_policy",
     "model_configuration",
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
+    "logging",
 )
 
 

@@ -7,7 +7,8 @@ inference is alive whatever its probes say.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tritonclient.grpc import service_pb2 as pb
@@ -17,12 +18,14 @@ from gateway.ports import Clock
 from gateway.upstream.channels import Channel
 from gateway.upstream.control import call_method
 from gateway.upstream.describe import ModelBook, describe
+from gateway.upstream.onlookers import Onlookers
 from gateway.upstream.transport import Upstream
 from routing.fleet import FleetTable, ModelRow, ModelVersion
 from routing.types import State
 
 _DESCRIBE_AT_ONCE = 4
 _INDEX_SHARE = 0.1  # at most this share of a server's control thread goes to the index
+_EAGER_INDEX_S = 1.0
 _JITTER = 0.2
 _SILENT_CHANNEL_PROBES = 2
 _EAGER_INTERVAL_S = 0.5
@@ -55,7 +58,8 @@ class Assignment:
     """How a prober is to probe, and who is told what it finds.
 
     `last_reply_s` returns when the server last answered inference. `on_return` is called when the
-    server is back after it was down.
+    server is back after it was down, `on_start` when it may have been started anew: it is up and
+    was not, or a connection to it was lost in between.
     """
 
     settings: ProbeSettings
@@ -64,6 +68,7 @@ class Assignment:
     announce: Announce
     last_reply_s: Callable[[], float]
     on_return: Callable[[], None]
+    on_start: Callable[[], None]
 
 
 class ServerProber:
@@ -96,6 +101,13 @@ class ServerProber:
         self._counts: dict[ModelVersion, int] = {}
         self._retired = False
         self._wake = asyncio.Event()
+        self._wake_index = asyncio.Event()
+        self._changes = 0  # commands under way that change what the server holds
+        self._changed: set[str] = set()  # models whose descriptions are out of date
+        self._onlookers = Onlookers(self.wake)
+        self._is_settled = True
+        self._losses = 0
+        self._was_cut = False  # a connection was lost since the last good probe
         self.passed_once = asyncio.Event()
 
     def wake(self) -> None:
@@ -106,6 +118,7 @@ class ServerProber:
         """Tell nobody anything any more, and let nobody wait: the server has left the fleet."""
         self._retired = True
         self.passed_once.set()
+        self._onlookers.close()
 
     def unreachable(self, reason: str) -> None:
         """Take the server out: a request found that no connection can be made. Probe it now."""
@@ -131,18 +144,39 @@ class ServerProber:
         """Note that whoever answers from now on is a new process."""
         self._exiting_s, self._exiting_until_s = 0.0, float("-inf")
 
+    @asynccontextmanager
+    async def changing(self, model: str) -> AsyncIterator[None]:
+        """Watch the server closely while it is changed; see `gateway.ports.FleetProbe`."""
+        self._changes += 1
+        self._wake_index.set()
+        try:
+            yield
+        finally:
+            self._changes -= 1
+            self._changed.add(model)
+            self._wake_index.set()
+            await self._onlookers.wait()
+
     async def watch_presence(self) -> None:
         """Probe presence and readiness for ever."""
-        while True:
-            await self._pass()
-            self.passed_once.set()
-            await self._pause(self._interval_s())
+        try:
+            while True:
+                self._onlookers.begin()
+                await self._pass()
+                self.passed_once.set()
+                self._onlookers.end()
+                if not self._onlookers.some_wait:
+                    self._wake.clear()
+                    await self._pause(self._wake, self._interval_s())
+        finally:
+            self._onlookers.close()
 
     async def watch_index(self) -> None:
         """Read states and reasons from the repository index for ever."""
         await self.passed_once.wait()
         while True:
             began_s = self._clock()
+            self._wake_index.clear()
             self._indexing = True
             try:
                 await self._read_index()
@@ -151,8 +185,9 @@ class ServerProber:
             finally:
                 self._indexing = False
             took_s = self._clock() - began_s
-            interval_s = max(self.assignment.settings.index_interval_s, took_s / _INDEX_SHARE)
-            await asyncio.sleep(self._spread(interval_s))
+            await self._pause(
+                self._wake_index, max(self._index_interval_s(), took_s / _INDEX_SHARE)
+            )
 
     def _interval_s(self) -> float:
         # A server that is down, or has just come up and may still be loading, is watched closely.
@@ -160,11 +195,15 @@ class ServerProber:
         settled = self._was_up and self._clock() - self._up_since_s > _EAGER_AFTER_UP_S
         return usual_s if settled else min(usual_s, _EAGER_INTERVAL_S)
 
-    async def _pause(self, interval_s: float) -> None:
-        self._wake.clear()
+    def _index_interval_s(self) -> float:
+        # What is being loaded or unloaded is watched closely.
+        usual_s = self.assignment.settings.index_interval_s
+        return min(usual_s, _EAGER_INDEX_S) if self._changes or not self._is_settled else usual_s
+
+    async def _pause(self, wake: asyncio.Event, interval_s: float) -> None:
         try:
             async with asyncio.timeout(self._spread(interval_s)):
-                await self._wake.wait()
+                await wake.wait()
         except TimeoutError:
             pass
 
@@ -172,7 +211,13 @@ class ServerProber:
         # Jitter keeps the probes of a fleet, and of several gateways, apart.
         return interval_s * (1 + _JITTER * (2 * self._random() - 1))
 
+    def _note_cuts(self) -> None:
+        losses = sum(channel.losses for channel in self._upstream.pool.channels)
+        self._was_cut = self._was_cut or losses != self._losses
+        self._losses = losses
+
     async def _pass(self) -> None:
+        self._note_cuts()
         channel = self._upstream.pool.next_for_probe()
         asked_s = self._clock()
         try:
@@ -240,9 +285,16 @@ class ServerProber:
         return frozenset(counts)
 
     async def _describe(self, ready: frozenset[ModelVersion]) -> None:
-        wanted = [*self.assignment.table.missing_specs(self._name, ready), *self._reloaded]
+        changed, self._changed = self._changed, set()
+        missing = self.assignment.table.missing_specs(self._name, ready)
+        again = sorted(key for key in ready if key.model in changed)
+        wanted = dict.fromkeys((*missing, *self._reloaded, *again))
         limit = asyncio.Semaphore(_DESCRIBE_AT_ONCE)
-        await asyncio.gather(*(self._describe_one(key, limit) for key in wanted))
+        try:
+            await asyncio.gather(*(self._describe_one(key, limit) for key in wanted))
+        except BaseException:
+            self._changed |= changed
+            raise
 
     async def _describe_one(self, key: ModelVersion, limit: asyncio.Semaphore) -> None:
         async with limit:
@@ -273,6 +325,8 @@ class ServerProber:
                 rows[ModelVersion(entry.name, int(entry.version))] = ModelRow(state, entry.reason)
             else:
                 unloaded.add(entry.name)
+        moving = (State.LOADING, State.UNLOADING)
+        self._is_settled = not any(row.state in moving for row in rows.values())
         self.assignment.table.observe_index(self._name, rows, unloaded, now_s=self._clock())
 
     def _failed(self, channel: Channel, fault: Fault) -> None:
@@ -311,6 +365,8 @@ class ServerProber:
         )
         if self._was_up is False:
             self.assignment.on_return()
+        may_be_new = self._was_cut or self._was_up is not True
+        self._was_cut = False
         if self._was_up is not True:
             self._was_up = True
             self._up_since_s = now_s
@@ -320,6 +376,8 @@ class ServerProber:
                 cancel_safe=self._upstream.cancel_safe,
                 models=len(self._counts),
             )
+        if may_be_new:
+            self.assignment.on_start()
 
     def _note_down(self, reason: str) -> None:
         self._identified = False

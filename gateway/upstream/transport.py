@@ -155,7 +155,7 @@ class GrpcTransport:
 
     def start(self, server: str, call: InferCall, *, timeout_s: float) -> GrpcCall:
         """Put the call on the wire; see `gateway.ports.Transport`."""
-        upstream = self._upstream(server)
+        upstream = upstream_named(self._upstreams, server)
         return GrpcCall(
             upstream,
             _channel(upstream),
@@ -166,7 +166,7 @@ class GrpcTransport:
 
     def open_stream(self, server: str, call: InferCall) -> GrpcStream:
         """Put the call on a stream of its own; see `gateway.ports.Transport`."""
-        upstream = self._upstream(server)
+        upstream = upstream_named(self._upstreams, server)
         return GrpcStream(_channel(upstream), call, metadata=upstream.metadata)
 
     def cancels(self, server: str) -> bool:
@@ -174,15 +174,16 @@ class GrpcTransport:
         upstream = self._upstreams.get(server)
         return upstream is not None and upstream.cancel_safe
 
-    def _upstream(self, server: str) -> Upstream:
-        upstream = self._upstreams.get(server)
-        if upstream is None:
-            raise removed()
-        return upstream
+
+def upstream_named(upstreams: Mapping[str, Upstream], server: str) -> Upstream:
+    """Return how a server is reached. Raises Fault for one that has just left the fleet."""
+    upstream = upstreams.get(server)
+    if upstream is None:
+        raise _removed()
+    return upstream
 
 
-def removed() -> Fault:
-    """Build the fault of a call to a server that has just left the fleet."""
+def _removed() -> Fault:
     return Fault(
         Kind.UNREACHABLE,
         "the server could not be reached",

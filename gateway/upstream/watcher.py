@@ -5,6 +5,7 @@ Servers come and go while it runs; `Roster` decides when.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,7 @@ class _Watched:
 
 
 class FleetWatcher:
-    """Runs the probers; see `gateway.ports.Fleet` and `gateway.ports.Channels`."""
+    """Runs the probers; see `gateway.ports.Fleet`, `FleetProbe` and `Channels` there."""
 
     def __init__(
         self, table: FleetTable, book: ModelBook, *, log: Callable[..., Any], clock: Clock
@@ -65,6 +66,12 @@ class FleetWatcher:
         if server in self._watched:
             self._table.suspect(server, key, reason, now_s=self._clock())
             self._watched[server].prober.wake()
+
+    def changing(self, server: str, model: str) -> AbstractAsyncContextManager[None]:
+        """Watch a server that is being changed; see `gateway.ports.FleetProbe`."""
+        if server not in self._watched:  # it has just left
+            return nullcontext()
+        return self._watched[server].prober.changing(model)
 
     def states(self, server: str) -> Sequence[Mapping[str, Any]]:
         """Return the state of every channel to the server."""

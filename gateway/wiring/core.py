@@ -12,9 +12,11 @@ from config.compare import digest
 from config.models import Config
 from config.secrets import secrets_in
 from config.servers import Server as ServerConfig
+from gateway.control import ControlParts, ModelDesk
 from gateway.edge.api import Api
 from gateway.edge.forward import ForwardedHeaders
 from gateway.edge.receive import BodyLimits, Inbound
+from gateway.edge.restricted import Restriction, Restrictions
 from gateway.lifecycle import Readiness
 from gateway.members import Members, ServerAdded
 from gateway.observe.logs import Logger, LogStream, RequestLog
@@ -25,7 +27,8 @@ from gateway.upstream.roster import Roster
 from gateway.upstream.transport import GrpcTransport, Upstream
 from gateway.upstream.watcher import FleetWatcher
 from gateway.wiring.clock import CLOCK, Environ
-from gateway.wiring.fleet import Ledger, assignment_of, ledger_of, roster_of
+from gateway.wiring.control import control_parts, control_routes, restrictions_of
+from gateway.wiring.fleet import Ledger, Told, assignment_of, ledger_of, roster_of
 from gateway.wiring.logs import logger_for, request_log
 from gateway.wiring.requests import aliases_of, metadata_routes, pipeline_of, streams_of
 from gateway.wiring.restart import in_force
@@ -49,6 +52,7 @@ class Surroundings:
     observer: Observer
     shared: Shared
     members: Members[ServerConfig]
+    models: ModelDesk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +78,8 @@ class Core:
     upstreams: Mapping[str, Upstream]
     kept: Mapping[str, Assignment]
     view: CoreView
+    control: ControlParts
+    models: ModelDesk
     logger: Logger
     request_log: RequestLog
     ops_key: str | None
@@ -88,6 +94,9 @@ class Core:
             self.roster.drop(name)
         self.view.pool.take_over(before.view.pool, kept)
         self.watcher.take_over(before.watcher, kept, now_s=CLOCK())
+        for name, row in self.watcher.snapshot.servers.items():
+            if row.up and name not in kept:
+                self.models.server_back(name)
 
     def is_idle(self) -> bool:
         """Whether nothing that began with this core is under way any more."""
@@ -112,12 +121,15 @@ def build_core(
     servers = around.members.preview(said)
     links = links_of(config, servers, around.environ)
     ops_key = _ops_key(written, around.environ, before)
-    secrets = [*_secrets(config, around.environ, ops_key, links), *around.shared.secrets]
+    restricted = restrictions_of(config, around.environ)
+    secrets = [*_secrets(config, around.environ, links), *around.shared.secrets]
+    secrets += _keys(ops_key, restricted)
     logger = logger_for(config, secrets, around.log)
     same = same_links(before, links)
     ledger = ledger_of(config)
+    told = Told(logger, around.models.server_back)
     watcher = FleetWatcher(ledger.table, ledger.book, log=logger.warning, clock=CLOCK)
-    roster = roster_of(config, ledger, watcher, logger, around.environ)
+    roster = roster_of(config, ledger, watcher, told, around.environ)
     _take_in(servers, roster, ledger, before, same)
     sequences = sequences_of(config, watcher, ledger.pool, ledger.book, around.shared)
     view = CoreView(
@@ -134,14 +146,18 @@ def build_core(
         config=config,
         digest=digest(written),
         said=said,
-        api=_api(config, around, view, ledger, sequences),
+        api=_api(
+            config, around, view, ledger, sequences=sequences, logger=logger, restricted=restricted
+        ),
         table=ledger.table,
         watcher=watcher,
         roster=roster,
         links=ledger.links,
         upstreams=ledger.upstreams,
-        kept={name: assignment_of(config, ledger, logger, name) for name in same},
+        kept={name: assignment_of(config, ledger, told, name) for name in same},
         view=view,
+        control=control_parts(config, watcher, ledger.upstreams),
+        models=around.models,
         logger=logger,
         request_log=request_log(config, logger),
         ops_key=ops_key,
@@ -172,7 +188,14 @@ def said_by(config: Config, members: Members[ServerConfig], found: Said) -> Said
 
 
 def _api(
-    config: Config, around: Surroundings, view: CoreView, ledger: Ledger, sequences: Sequences
+    config: Config,
+    around: Surroundings,
+    view: CoreView,
+    ledger: Ledger,
+    *,
+    sequences: Sequences,
+    logger: Logger,
+    restricted: Sequence[Restriction],
 ) -> Api:
     fleet, aliases = view.fleet, view.aliases
     routes = metadata_routes(
@@ -185,10 +208,13 @@ def _api(
     )
     transport = GrpcTransport(ledger.upstreams, detached_max_s=config.upstream.detached_max_s)
     pipeline = pipeline_of(config, fleet, aliases, view.pool, transport, sequences=sequences)
+    controls = control_routes(config, fleet, ledger.upstreams, around.models, logger)
     return Api(
         pipeline=pipeline,
         streams=streams_of(config, pipeline, transport),
         handlers=routes.handlers(),
+        controls=controls.handlers(),
+        restrictions=Restrictions(restricted),
         observer=around.observer,
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),
         inbound=Inbound(config.api.max_inbound_bytes),
@@ -204,11 +230,14 @@ def _ops_key(written: Config, environ: Environ, before: Core | None) -> str | No
     return written.ops.key.reveal(environ)
 
 
-def _secrets(
-    config: Config, environ: Environ, ops_key: str | None, links: Mapping[str, Link]
-) -> list[str]:
+def _secrets(config: Config, environ: Environ, links: Mapping[str, Link]) -> list[str]:
     keys = [value for link in links.values() for _, value in link.metadata]
     keys += [secret.reveal(environ) for _, secret in secrets_in(config.discovery)]
+    return keys
+
+
+def _keys(ops_key: str | None, restricted: Iterable[Restriction]) -> list[str]:
+    keys = [restriction.key for restriction in restricted]
     return [*keys, ops_key] if ops_key else keys
 
 

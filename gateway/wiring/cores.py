@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from config.servers import Server
+from gateway.control import ControlParts
 from gateway.edge.api import Api
 from gateway.exchange import Exchange
 from gateway.members import Event
@@ -55,6 +56,10 @@ class Cores:
         """Whether a server answers its probes now."""
         row = self.current.view.fleet.snapshot.servers.get(server)
         return row is not None and row.up
+
+    def control(self) -> ControlParts:
+        """Return what commands to load and unload models need now."""
+        return self.current.control
 
     def ops_key(self) -> str | None:
         """Return the key operators need now."""

@@ -1,6 +1,7 @@
 """What a configuration means for routing and for the watch over the fleet."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
@@ -64,8 +65,17 @@ def ledger_of(config: Config) -> Ledger:
     return Ledger(_pool(config), table_of(config))
 
 
-def assignment_of(config: Config, ledger: Ledger, logger: Logger, name: str) -> Assignment:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who is told what becomes of the servers. `server_back` as in `gateway.control.ModelDesk`."""
+
+    logger: Logger
+    server_back: Callable[[str], None]
+
+
+def assignment_of(config: Config, ledger: Ledger, told: Told, name: str) -> Assignment:
     """Say how a server is probed, and who is told."""
+    logger = told.logger
     return Assignment(
         settings=_probe_settings(config),
         table=ledger.table,
@@ -76,11 +86,12 @@ def assignment_of(config: Config, ledger: Ledger, logger: Logger, name: str) -> 
         ),
         last_reply_s=partial(_last_reply_s, ledger.pool, name),
         on_return=partial(ledger.pool.reset_breakers, name, None, None),
+        on_start=partial(told.server_back, name),
     )
 
 
 def roster_of(
-    config: Config, ledger: Ledger, watcher: FleetWatcher, logger: Logger, environ: Environ
+    config: Config, ledger: Ledger, watcher: FleetWatcher, told: Told, environ: Environ
 ) -> Roster[ServerConfig]:
     """Build what takes servers in and lets them go. Taking one in raises OSError or ValueError."""
 
@@ -92,7 +103,7 @@ def roster_of(
         return ServerProber(
             upstream,
             expect=server.expect,
-            assignment=assignment_of(config, ledger, logger, server.name),
+            assignment=assignment_of(config, ledger, told, server.name),
             clock=CLOCK,
             random=random.random,
         )
@@ -112,7 +123,7 @@ def roster_of(
         upstreams=ledger.upstreams,
         leave_max_s=config.deadlines.max_s + config.upstream.detached_max_s,
         clock=CLOCK,
-        log=logger.info,
+        log=told.logger.info,
     )
 
 

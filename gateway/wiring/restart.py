@@ -5,6 +5,7 @@ listener that was safe must not become unsafe half-way: as its address stays, so
 kind of TLS.
 """
 
+from config.control import ModelControl
 from config.listeners import Api, ListenerTls, Ops
 from config.models import Config
 
@@ -20,8 +21,15 @@ def in_force(written: Config, running: Config) -> Config:
             "sequences": written.sequences.model_copy(
                 update={"max_open": running.sequences.max_open}
             ),
+            "model_control": _model_control(written.model_control, running.model_control),
         }
     )
+
+
+def _model_control(written: ModelControl, running: ModelControl) -> ModelControl:
+    """What was loaded is kept, or not, from the start on."""
+    kept = {"replay": running.replay, "state_file": running.state_file}
+    return written.model_copy(update=kept)
 
 
 def _api(written: Api, running: Api) -> Api:

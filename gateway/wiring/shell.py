@@ -23,8 +23,9 @@ from gateway.observe.logs import Logger, LogStream
 from gateway.observe.metrics import RequestMetrics, make_registry
 from gateway.ops.listener import OpsListener
 from gateway.steering import SteeringDesk
-from gateway.stores.state_file import StateFile
+from gateway.stores.state_file import STEERING, StateFile
 from gateway.wiring.clock import CLOCK, WALL_CLOCK, Environ, now_text
+from gateway.wiring.control import model_desk
 from gateway.wiring.core import Core, Surroundings, build_core
 from gateway.wiring.cores import Cores
 from gateway.wiring.listeners import http_limits, listener_tls
@@ -69,7 +70,10 @@ def build(
     batch = Batch((request_metrics, cores, explainer))
     shared = shared_of(config, environ, told_up=cores.info, told_down=cores.warning)
     members = Members[ServerConfig](cores.apply, same_connection=same_connection)
-    around = Surroundings(environ, log, readiness, observer=batch, shared=shared, members=members)
+    models = model_desk(config, cores.control, log=cores.warning)
+    around = Surroundings(
+        environ, log, readiness, observer=batch, shared=shared, members=members, models=models
+    )
     cores.current = build_core(config, around)
     members.note(cores.current.said)
     discovery = _discovery(config, cores, around)
@@ -90,6 +94,7 @@ def build(
         view=cores.view,
         membership=discovery,
         desk=_desk(config, cores),
+        models=models,
         config=reloader,
         explainer=explainer,
         not_ready_reason=readiness.not_ready_reason,
@@ -134,7 +139,7 @@ def _discovery(
 
 
 def _desk(config: Config, cores: Cores) -> SteeringDesk:
-    store = StateFile(config.steering.state_file)
+    store = StateFile(config.steering.state_file, STEERING)
     desk = SteeringDesk(cores.view, store, log=cores.warning, now=now_text)
     desk.restore()
     return desk

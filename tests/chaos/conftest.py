@@ -20,7 +20,7 @@ def chaos_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFlee
     from gateway.cli.local_triton import LocalTriton
 
     models = tmp_path_factory.mktemp("chaos") / "models"
-    repository.build(models, MODELS)
+    repository.build(models, (*MODELS, "slow_load"))
     servers = {
         name: LocalTriton(
             models,

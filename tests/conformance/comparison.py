@@ -39,7 +39,8 @@ class Reading:
     @property
     def text(self) -> str:
         """The error text, empty where there is none. Of a stream it is that of the first event."""
-        first = self.document[0] if isinstance(self.document, list) else self.document
+        events = self.document if isinstance(self.document, list) else [self.document]
+        first = events[0] if events else None
         text = first.get("error", "") if isinstance(first, dict) else ""
         assert isinstance(text, str)
         return text

@@ -251,6 +251,59 @@ STATISTICS_ARE_FOUND_OR_NOT = Difference(
     "Triton answers 400 for its statistics and 404 for everything else.",
     statuses(400, 404),
 )
+SAYS_WHICH_SERVERS = Difference(
+    "changes are reported server by server",
+    "A Triton answers a load or unload with nothing; the gateway says what became of it on each "
+    "server. Triton's clients do not look.",
+    lambda triton, gateway: (
+        triton.document is None
+        and {"id", "model", "state", "servers"} <= set(gateway.document)
+        and gateway.document["state"] == "done"
+    ),
+)
+SAYS_WHO_FAILED = Difference(
+    "failures are reported server by server",
+    "The status is the worst one; the text has Triton's own for each server, and its name.",
+    lambda triton, gateway: (
+        triton.status == gateway.status and gateway.text.endswith(f" servers: y: {triton.text}")
+    ),
+)
+FILES_NEED_CONFIG = Difference(
+    "files without a configuration are malformed",
+    "Triton does not find a model in them and says that polling the repository failed.",
+    statuses(500, 400),
+    names_field=True,
+)
+NO_REGIONS = Difference(
+    "no shared memory",
+    "A gateway has no memory in common with its clients, so nothing is ever registered.",
+    lambda triton, gateway: (
+        triton.status in (200, 400, 404, 500)
+        and gateway.status == 501
+        and "no memory in common" in gateway.text
+    ),
+)
+SETTINGS_OF_UNKNOWN_MODELS = Difference(
+    "an unknown model is a 404 everywhere",
+    "Triton answers 400 for its trace settings and 404 for everything else.",
+    lambda triton, gateway: (
+        triton.status == 400
+        and gateway.status == 404
+        and gateway.text == "Request for unknown model: 'nope' is not found"
+    ),
+)
+LEVEL_TOO_LARGE = Difference(
+    "a log level does not wrap",
+    "Triton keeps the low bytes of a level that is too large: 2**32 switches the log off.",
+    statuses(200, 400),
+    names_field=True,
+)
+BAD_LOG_FORMAT = Difference(
+    "an unknown log format is malformed",
+    "Triton says 503, as if it might know the format later.",
+    statuses(503, 400),
+    names_field=True,
+)
 MODELS_ARE_LISTED = Difference(
     "/v2/models lists the models of the fleet",
     "Triton has no such route.",

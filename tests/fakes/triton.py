@@ -202,6 +202,12 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
         ]
         return service_pb2.RepositoryIndexResponse(models=rows)
 
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
+        await self._enter("RepositoryModelLoad", context)
+        model = await self._find(request.model_name, context)
+        model.states = dict.fromkeys(model.states or {"1": ""}, "READY")
+        return service_pb2.RepositoryModelLoadResponse()
+
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         self.infer_started += 1
         self.last_request = request

@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import grpc
 import pytest
 
+from gateway.control import ModelDesk
 from gateway.upstream import prober
 from tests.clients import request
 from tests.fakes.model import FakeModel, model_config
@@ -421,3 +423,82 @@ async def test_events_are_logged_when_a_state_changes_and_not_otherwise(fake: Fa
         assert names == ["server up", "server down", "server up"]
         assert json.dumps(gateway.events("server up")[0])
         assert gateway.events("server up")[0]["cancel_safe"] is True
+
+
+# --- servers that are changed through the gateway
+
+
+async def test_a_changed_server_is_looked_at_when_the_change_is_over(fake: FakeTriton) -> None:
+    async with serving({"a": fake}, fleet=SLOW) as gateway:
+        async with gateway.watcher.changing("a", "echo"):
+            fake.models["echo"].states = {"1": "READY", "3": "READY"}
+            fake.models["echo"].config.max_batch_size = 7
+        assert ready(gateway, version=3) == ("a",)
+        for version in (1, 3):
+            reply = await gateway.ask(request("GET", f"/v2/models/echo/versions/{version}/config"))
+            assert reply.json["max_batch_size"] == 7, "it is described anew"
+        async with gateway.watcher.changing("a", "echo"):
+            fake.models["echo"].states = {"1": "UNAVAILABLE"}
+        assert ready(gateway) == ()
+
+
+async def test_a_change_that_fails_is_looked_at_too(fake: FakeTriton) -> None:
+    async def fail(gateway: Serving) -> None:
+        async with gateway.watcher.changing("a", "echo"):
+            fake.models["echo"].states = {"1": "UNAVAILABLE"}
+            raise ZeroDivisionError
+
+    async with serving({"a": fake}, fleet=SLOW) as gateway:
+        with pytest.raises(ZeroDivisionError):
+            await fail(gateway)
+        assert ready(gateway) == ()
+
+
+async def test_what_is_loading_is_known_while_it_loads(fake: FakeTriton) -> None:
+    late = FakeModel(model_config("late"), states={})
+    fake.models["late"] = late
+    async with serving({"a": fake}, fleet={**SLOW, "index_interval_s": 60.0}) as gateway:
+        assert (await gateway.infer("late")).status == 404
+        async with gateway.watcher.changing("a", "late"):
+            late.states = {"1": "LOADING"}
+            async with asyncio.timeout(5):
+                while (reply := await gateway.infer("late")).status == 404:
+                    await asyncio.sleep(0.02)
+            assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+            late.states = {"1": "READY"}
+        assert (await gateway.infer("late")).status == 200
+
+
+async def test_a_gateway_that_stops_does_not_wait_for_a_change(fake: FakeTriton) -> None:
+    begun = asyncio.Event()
+
+    async def change(gateway: Serving) -> None:
+        async with gateway.watcher.changing("a", "echo"):
+            begun.set()
+            await asyncio.Event().wait()
+
+    async with serving({"a": fake}) as gateway:
+        task = asyncio.get_running_loop().create_task(change(gateway))
+        await begun.wait()
+    task.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_server_that_may_have_been_started_anew_is_told_of(fake: FakeTriton) -> None:
+    """A restart between two probes leaves no trace but a connection that was lost."""
+    told: list[str] = []
+
+    def server_back(_: ModelDesk, server: str) -> None:
+        told.append(server)
+
+    with mock.patch.object(ModelDesk, "server_back", server_back):
+        async with serving({"a": fake}, fleet={**QUICK, "silent_probes": 100}) as gateway:
+            passes = fake.calls["ModelStatistics"]
+            await fake.until(lambda: fake.calls["ModelStatistics"] >= passes + 8)
+            assert told == ["a"], "when it came up"
+            assert (await gateway.infer()).status == 200
+            fake.proxy.cut_all()
+            await until(lambda: len(told) > 1)
+            assert set(told) == {"a"}

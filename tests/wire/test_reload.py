@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.clients import Connection, infer, tensor
+from tests.clients import Connection, infer, request, tensor
 from tests.fakes.triton import FakeTriton
 from tests.reloading import Reloading, config_of, put, reloading
 from tests.serving import fake_triton, serving_config, until
@@ -299,3 +299,56 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_for_ever(
         assert loop.time() - began_s < 1.5
         assert not one.gateway.up("b")
         assert (await one.gateway.infer()).status == 200
+
+
+# --- models that are loaded meanwhile
+
+
+async def operation(running: Reloading) -> dict[str, Any]:
+    """Return the last command to load a model."""
+    view = (await running.gateway.ops("/fleet")).json["model_control"]
+    found: dict[str, Any] = view["operations"][-1]
+    return found
+
+
+async def ended(running: Reloading) -> dict[str, Any]:
+    async with asyncio.timeout(10):
+        while (found := await operation(running))["state"] == "running":
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def test_a_load_goes_on_over_a_reload(one: Reloading, fake: FakeTriton) -> None:
+    fake.delays_s["RepositoryModelLoad"] = 0.5
+    fake.models["echo"].states = {"1": "UNAVAILABLE"}
+    begun = await one.post("/models/echo/load?server=a")
+    await fake.until(lambda: fake.calls["RepositoryModelLoad"] == 1)
+    assert (await one.reload(config_of({"a": fake}, balancing=AT_ONCE))).json["changed"]
+    assert (await operation(one))["state"] == "running"
+    found = await ended(one)
+    assert (found["id"], found["state"]) == (begun.json["id"], "done")
+    assert (await one.gateway.infer()).status == 200, "at once, through the new core"
+
+
+async def test_a_load_on_a_server_that_is_removed_ends(
+    one: Reloading, fake: FakeTriton, other: FakeTriton
+) -> None:
+    fake.silent.add("RepositoryModelLoad")
+    await one.post("/models/echo/load?server=a")
+    await fake.until(lambda: fake.calls["RepositoryModelLoad"] == 1)
+    assert (await one.reload(config_of({"b": other}))).status == 200
+    (step,) = (await ended(one))["servers"]
+    assert (step["server"], step["state"]) == ("a", "failed")
+    await one.post("/models/echo/load?server=b")
+    assert (await ended(one))["state"] == "done", "the next command does not wait for it"
+
+
+async def test_leave_to_load_is_given_and_taken_at_once(one: Reloading, fake: FakeTriton) -> None:
+    load = request("POST", "/v2/repository/models/echo/load?server=a", b"")
+    assert (await one.gateway.ask(load)).status == 403
+    key = {"apis": ["model-repository"], "header": "X-Key", "key": {"file": "key"}}
+    await one.reload(config_of({"a": fake}, model_control={"enabled": True}))
+    assert (await one.gateway.ask(load)).status == 200
+    one.path.with_name("key").write_text("k")
+    await one.reload(config_of({"a": fake}, api={"restricted": [key]}))
+    assert "X-Key" in (await one.gateway.ask(load)).error

@@ -149,6 +149,22 @@ def test_a_state_file_is_a_file_that_can_be_read(tmp_path, monkeypatch, name):
     assert problem.endswith("is not a file that can be read - name another one")
 
 
+def test_each_state_file_is_a_file_of_its_own(tmp_path):
+    both = "steering: {state_file: x}\nmodel_control: {state_file: %s}"
+    assert _check(both % "y", tmp_path) == []
+    assert _check(both % "x", tmp_path) == [
+        "f:2: model_control.state_file: 'x' is the file of steering.state_file too"
+        " - name another one"
+    ]
+
+
+def test_a_part_of_the_api_is_restricted_once():
+    text = "api:\n  restricted:\n  - {apis: [trace, health]}\n  - {apis: [logging, health]}"
+    assert _check(text) == [
+        "f:4: api.restricted[1].apis[1]: 'health' is restricted in line 3 already - name it once"
+    ]
+
+
 def test_the_folder_of_a_state_file_can_be_written_to(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     assert _state_file("a.json", tmp_path) == [
@@ -206,6 +222,9 @@ def test_the_listeners_have_ports_of_their_own(text, line):
         ("models: {m: {deadline_s: 601}}", ("models",)),
         ("breaker: {open_min_s: 121}", ("breaker", "open_min_s")),
         ("steering: {state_file: gone/x}", ("steering", "state_file")),
+        ("api: {restricted: [{apis: [trace, trace]}]}", ("api", "restricted", 0, "apis")),
+        ("api: {restricted: [{apis: [trace, trace]}]}", ("api", "restricted", 0, "apis", 1)),
+        ("api: {restricted: [{apis: [trace, trace]}]}", ("api", "restricted")),
         ("ops: {host: 0.0.0.0}", ("ops", "host")),
         ("ops: {host: 0.0.0.0}", ("ops",)),
         ("ops: {host: 0.0.0.0, key: x}", ("ops", "key")),

@@ -29,6 +29,7 @@ def test_these_are_all_the_examples():
     assert _NAMES == [
         "aliases.yaml",
         "config.d",
+        "control.yaml",
         "discovery.yaml",
         "minimal.yaml",
         "models.yaml",
@@ -71,6 +72,13 @@ def test_the_example_models_are_treated_as_said(examples):
     assert models_["send-invoice"].idempotent is False
     assert models_["embed.v2"].idempotent is True
     assert models_["resnet50"].idempotent == "auto"
+
+
+def test_the_example_of_control_restricts_what_it_allows(examples):
+    config = load(examples / "control.yaml")
+    assert config.model_control.enabled
+    assert "model-repository" in config.api.restricted[0].apis
+    assert config.models["llm-chat"].placement == ("large-*",)
 
 
 def test_the_example_of_routing_uses_every_kind_of_rule(examples):

@@ -18,6 +18,7 @@ def test_the_documented_defaults():
         "keepalive_timeout_s": 75.0,
         "body_timeout_s": 60.0,
         "tls": None,
+        "restricted": (),
     }
     assert Ops().model_dump() == {
         "host": "127.0.0.1",

@@ -77,6 +77,15 @@ def test_a_pool_has_servers():
     ]
 
 
+def test_a_placement_names_servers_there_are():
+    assert _check("m: {placement: [gpu-1, 'cpu*', '*']}") == []
+    assert _check("m: {placement: [gpu-1, gpu-3, 'x*']}") == [
+        "f:1: models.m.placement[1]: no server's name fits 'gpu-3' - did you mean 'gpu-2'?",
+        "f:1: models.m.placement[2]: no server's name fits 'x*'"
+        " - correct it (there are: gpu-1, gpu-2, cpu-1)",
+    ]
+
+
 def test_a_model_fits_a_pattern_of_some_server_it_may_run_on():
     assert _check("m: {pool: small}") == [
         "f:1: models.m: no server of the pool 'small' has a `serve` pattern that this model fits"
@@ -103,6 +112,9 @@ def test_a_model_fits_a_pattern_of_some_server_it_may_run_on():
         ("m: {capacity: {x: 1}}", ("servers",)),
         ("m: {capacity: {x: 1}}", ("servers", 1, "name")),
         ("m: {pool: x}", ("models", "m", "pool")),
+        ("m: {placement: [x]}", ("models", "m", "placement")),
+        ("m: {placement: [x]}", ("models", "m", "placement", 0)),
+        ("m: {placement: [x]}", ("servers", 0, "name")),
         ("m: {pool: x}", ("servers", 2)),
         ("m: {pool: x}", ("servers", 1, "pool")),
         ("m: {pool: small}", ("models", "m", "pool")),

@@ -39,6 +39,7 @@ def test_the_documented_defaults():
         "policy": None,
         "capacity": {},
         "pool": None,
+        "placement": None,
         "compatible": False,
         "hedging": None,
     }

@@ -79,6 +79,7 @@ VIEW: dict[str, Any] = {
         {"of": "m/1", "server": "a", "circuit": "half_open"},
         {"of": "server", "server": "d", "circuit": "open"},
     ],
+    "model_control": {"operations": [], "replay": None},
     "steering": {
         "cordoned": ["b", "c"],
         "blocks": [
@@ -181,6 +182,32 @@ def test_a_quiet_fleet_has_no_empty_sections() -> None:
         "SERVER  STATE  TRITON  IN FLIGHT  DETACHED  CHANNELS\n"
         "a       up     2.58.0          0         0  2 ready"
     )
+
+
+def test_what_is_loaded_is_told_until_it_has_been_done() -> None:
+    step = {"server": "a", "since": "2026-01-02", "state": "done"}
+    usual = {"since": "2026-01-01", "by": "ann", "command": "load", "model": "m"}
+    operations = [
+        {**usual, "state": "done", "servers": [step]},
+        {
+            **usual,
+            "state": "running",
+            "servers": [step, {**step, "server": "b", "state": "running"}],
+        },
+        {**usual, "state": "failed", "servers": [{**step, "state": "failed", "error": "no file"}]},
+    ]
+    loads = [
+        {"model": "m", "server": "a", "replayed": True},
+        {"model": "f", "server": "b", "replayed": False, "reason": "it was loaded with files"},
+    ]
+    control = {"operations": operations, "replay": {"loads": loads}}
+    text = as_text({**VIEW, "model_control": control})
+    assert text.partition("MODEL CONTROL\n")[2].partition("\n\n")[0].splitlines() == [
+        "  2026-01-01 ann: load m: a done, b running",
+        "  2026-01-01 ann: load m: a failed",
+        "  a: no file",
+        "  f on b is not loaded again after a restart: it was loaded with files",
+    ]
 
 
 def test_a_gateway_that_is_not_ready_says_so_first() -> None:

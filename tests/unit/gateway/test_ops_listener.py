@@ -10,12 +10,18 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.control import ControlParts, ControlSettings, ModelDesk
 from gateway.explain import Explainer
 from gateway.ops.listener import OpsListener
 from gateway.ports import ConfigRefused
 from gateway.steering import SteeringDesk
-from gateway.stores.state_file import StateFile
+from gateway.stores.state_file import STEERING, StateFile
 from tests.unit.gateway.fleets import TableFleet
+from tests.unit.gateway.test_control import Servers
+
+
+def _silent(*_: object, **__: object) -> None:
+    """Log nothing."""
 
 
 class Configurations:
@@ -37,14 +43,25 @@ async def listening(
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """An ops listener, and a client whose paths are its own."""
     fleet = TableFleet([("a", "m", 1), ("b", "m", 1), ("b", "with/slash", 1)])
+    servers = Servers()
     sock = socket.create_server(("127.0.0.1", 0))
     listener = OpsListener(
         sock,
         registry=CollectorRegistry(),
         view=fleet.view,
         membership=fleet.membership,
-        desk=SteeringDesk(
-            fleet.view, StateFile(None), log=lambda *_, **__: None, now=lambda: "now"
+        desk=SteeringDesk(fleet.view, StateFile(None, STEERING), log=_silent, now=lambda: "now"),
+        models=ModelDesk(
+            lambda: ControlParts(
+                fleet,
+                servers,
+                servers,
+                ControlSettings(concurrency=2, timeout_s=9.0, placement={"m": ("a",)}),
+            ),
+            kept=None,
+            log=_silent,
+            now=lambda: "now",
+            new_id=lambda: "op1",
         ),
         config=Configurations(),
         explainer=Explainer(fleet.view, fleet.clock),
@@ -66,9 +83,12 @@ async def get(client: aiohttp.ClientSession, path: str, **headers: str) -> tuple
 
 
 async def post(
-    client: aiohttp.ClientSession, path: str, headers: dict[str, str] | None = None
+    client: aiohttp.ClientSession,
+    path: str,
+    headers: dict[str, str] | None = None,
+    body: bytes | None = None,
 ) -> tuple[int, Any]:
-    async with client.post(path, headers=headers) as answer:
+    async with client.post(path, headers=headers, data=body) as answer:
         return answer.status, json.loads(await answer.read())
 
 
@@ -94,7 +114,7 @@ async def test_the_key_is_asked_for(authorization: str | None, status: int) -> N
             answered, body = await get(client, path, **headers)
             assert answered == status
             assert b"k3y" not in body
-        for path in ("/servers/a/cordon", "/models/m/block", "/breakers/reset"):
+        for path in ("/servers/a/cordon", "/models/m/block", "/breakers/reset", "/models/m/load"):
             assert (await post(client, path, headers))[0] == status
 
 
@@ -144,7 +164,7 @@ async def test_the_fleet_view_has_what_is_steered() -> None:
         await post(client, "/servers/a/cordon", {"X-Actor": "ann@desk"})
         view = json.loads((await get(client, "/fleet"))[1])
     sections = {"servers", "sources", "models", "findings", "store"}
-    sections |= {"breakers", "steering", "config"}
+    sections |= {"breakers", "steering", "config", "model_control"}
     assert view.keys() == {"not_ready_reason", *sections}
     (entry,) = view["steering"].pop("audit")
     assert entry == {
@@ -246,3 +266,37 @@ async def test_the_configuration_is_shown_planned_and_refused_with_every_reason(
             },
         )
         assert (await client.post("/config/plan")).status == 405
+
+
+async def test_a_load_is_begun_and_can_be_watched() -> None:
+    async with listening() as client:
+        status, begun = await post(client, "/models/x/load?server=b&server=a", {"X-Actor": "ann"})
+        assert (status, begun["id"], begun["by"]) == (200, "op1", "ann from 127.0.0.1")
+        assert [step["server"] for step in begun["servers"]] == ["a", "b"]
+        ended = json.loads((await get(client, "/operations/op1"))[1])
+        assert ended["state"] == "done"
+        seen = json.loads((await get(client, "/fleet"))[1])["model_control"]
+        assert seen == {"operations": [ended], "replay": None}
+        body = b'{"parameters":{"unload_dependents":true}}'
+        status, begun = await post(client, "/models/m/unload", body=body)
+        assert (status, begun["command"]) == (200, "unload")
+        assert [step["server"] for step in begun["servers"]] == ["a"], "where it is placed"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"),
+    [
+        ("/models/x/load", b"", 400, "name servers, or declare the model's placement"),
+        ("/models/x/load?server=z", b"", 404, "there is no server 'z'"),
+        ("/models/m/load", b"[]", 400, "not an object"),
+        ("/models/m/unload", b'{"parameters":{"unload_dependents":1}}', 400, "a boolean"),
+    ],
+)
+async def test_a_load_that_cannot_be_begun_is_refused(
+    path: str, body: bytes, status: int, text: str
+) -> None:
+    async with listening() as client:
+        answered, said = await post(client, path, body=body)
+        assert answered == status
+        assert text in said["error"]
+        assert (await get(client, "/operations/op1"))[0] == 404

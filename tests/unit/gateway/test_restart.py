@@ -47,6 +47,13 @@ def test_what_gateways_share_stays_where_it_is(tmp_path: Path) -> None:
     assert (new.sequences.max_open, new.sequences.margin_s) == (100_000, 7)
 
 
+def test_what_keeps_loads_waits_and_the_rest_of_model_control_does_not(tmp_path: Path) -> None:
+    running = config(tmp_path)
+    written = config(tmp_path, model_control="enabled: true, replay: true, state_file: loads")
+    assert waiting(written, running) == ["model_control.replay", "model_control.state_file"]
+    assert in_force(written, running).model_control.enabled
+
+
 def test_a_key_may_be_added_and_exchanged_and_is_never_taken_away(tmp_path: Path) -> None:
     none, one, two = (config(tmp_path, ops=key) for key in ("", "key: {env: A}", "key: {env: B}"))
     assert waiting(one, none) == waiting(two, one) == []

@@ -58,6 +58,19 @@ def fault(method: str, target: str) -> Fault:
         ("POST", "/v2/models/%2e%2e/infer", Route("infer", "..")),
         ("POST", "/v2/models/a%252Fb/infer", Route("infer", "a%2Fb")),  # decoded once
         ("POST", "/v2/models/M/infer", Route("infer", "M")),
+        ("POST", "/v2/repository/models/m%20v/load", Route("load", "m v")),
+        ("POST", "/v2/repository/models/index/unload?server=a", Route("unload", "index")),
+        ("POST", "/v2/repository/r/models/m/load", Route("load", "m", in_repository=True)),
+        ("POST", "/v2/repository/models/models/m/load", Route("load", "m", in_repository=True)),
+        ("POST", "/v2/repository/models/index", Route("repository_index")),
+        ("GET", "/v2/trace/setting", Route("trace_setting")),
+        ("POST", "/v2/trace/setting", Route("update_trace_setting")),
+        ("GET", f"{MODEL}/trace/setting", Route("trace_setting", "m")),
+        ("POST", f"{MODEL}/trace/setting", Route("update_trace_setting", "m")),
+        ("GET", "/v2/logging", Route("logging")),
+        ("POST", "/v2/logging", Route("update_logging")),
+        ("GET", "/v2/systemsharedmemory/status", Route("shared_memory")),
+        ("POST", "/v2/cudasharedmemory/region/r/register", Route("shared_memory")),
     ],
 )
 def test_known_targets(method: str, target: str, route: Route) -> None:
@@ -111,12 +124,27 @@ def test_known_targets(method: str, target: str, route: Route) -> None:
         "/v2/repository/index/",
         "/v2/repository//index",
         "/v2/repository/a/b/index",
+        "/v2/repository/models/m",
+        "/v2/repository/models//load",
+        "/v2/repository//models/m/load",
+        "/v2/repository/a/b/models/m/load",
+        "/v2/repository/models/a%2Fb/load",
+        "/v2/repository/models/m/reload",
+        "/v2/trace",
+        "/v2/trace/setting/",
+        "/v2/models/m/trace",
+        "/v2/models/m/versions/1/trace/setting",
+        "/v2/logging/",
+        "/v2/systemsharedmemory",
+        "/v2/systemsharedmemory/region/status",
+        "/v2/cudasharedmemory/region//status",
+        "/v2/rocmsharedmemory/status",
         "/v2/repository/a",
         "http://host",
     ],
 )
 def test_unknown_targets_are_not_found(target: str) -> None:
-    methods = ("POST",) if target.endswith("/infer") else ("GET", "POST")
+    methods = ("POST",) if target.endswith(("/infer", "/load")) else ("GET", "POST")
     found = [fault(method, target) for method in methods]
     assert {(f.kind, f.message) for f in found} == {(Kind.NOT_FOUND, "Not Found")}
 
@@ -129,6 +157,13 @@ def test_unknown_targets_are_not_found(target: str) -> None:
         ("OPTIONS", "/v2/models"),
         ("GET", "/v2/repository/index"),
         ("GET", "/v2/repository/r/index"),
+        ("GET", "/v2/repository/models/m/load"),
+        ("PUT", "/v2/repository/r/models/m/unload"),
+        ("DELETE", "/v2/trace/setting"),
+        ("PUT", f"{MODEL}/trace/setting"),
+        ("HEAD", "/v2/logging"),
+        ("POST", "/v2/systemsharedmemory/status"),
+        ("GET", "/v2/cudasharedmemory/region/r/register"),
         ("GET", f"{MODEL}/infer"),
         ("PUT", f"{MODEL}/infer"),
         ("GET", f"{MODEL}/generate"),
@@ -153,7 +188,10 @@ def test_a_version_beyond_64_bits_is_refused(version: int | str) -> None:
 
 
 SEGMENTS = st.sampled_from(
-    ["v2", "models", "m", "versions", "1", "infer", "stats", "repository", "index", "health"]
+    [
+        *("v2", "models", "m", "versions", "1", "infer", "stats", "repository", "index", "health"),
+        *("load", "trace", "setting", "cudasharedmemory", "region", "status"),
+    ]
 ) | st.text(max_size=6)
 TARGETS = st.text() | st.lists(SEGMENTS).map(lambda parts: "/" + "/".join(parts))
 METHODS = st.sampled_from(["GET", "POST", "HEAD"]) | st.text(max_size=5)

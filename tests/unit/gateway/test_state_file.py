@@ -8,19 +8,21 @@ from unittest import mock
 
 import pytest
 
-from gateway.stores.state_file import DamagedState, StateFile
+from gateway.stores.state_file import LOADS, STEERING, DamagedState, StateFile
 
 BLOCK = {"model": "m", "version": 2, "server": "a"}
 ENTRY = {"at": "2026-01-01T00:00:00+00:00", "command": "cordon", "by": "ann", "server": "a"}
 STATE: dict[str, Any] = {"cordoned": ["a"], "blocks": [BLOCK], "audit": [ENTRY]}
 FIX = "repair it, or remove it to start with every server and every model in use"
+KEY = "steering.state_file"
+LOAD = {"model": "m", "server": "a", "config": None, "with_files": False}
 
 
 def written(path: Path, **changes: Any) -> StateFile:
     """A file as the gateway writes it, but for the changes; one to None is left out."""
     state = {"schema_version": 1, **STATE, **changes}
     path.write_text(json.dumps({k: v for k, v in state.items() if v is not None}))
-    return StateFile(path)
+    return StateFile(path, STEERING)
 
 
 def refusal(file: StateFile) -> str:
@@ -30,23 +32,23 @@ def refusal(file: StateFile) -> str:
 
 
 def test_without_a_path_nothing_is_kept() -> None:
-    file = StateFile(None)
+    file = StateFile(None, STEERING)
     file.write(STATE)
     assert (file.keeps, file.read()) == (False, {})
 
 
 def test_a_file_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
-    file = StateFile(tmp_path / "state.json")
+    file = StateFile(tmp_path / "state.json", STEERING)
     assert (file.keeps, file.read()) == (True, {})
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    StateFile(tmp_path / "state.json").write(STATE)
-    assert StateFile(tmp_path / "state.json").read() == STATE
+    StateFile(tmp_path / "state.json", STEERING).write(STATE)
+    assert StateFile(tmp_path / "state.json", STEERING).read() == STATE
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
-    file = StateFile(tmp_path / "state.json")
+    file = StateFile(tmp_path / "state.json", STEERING)
     file.write(STATE)
     full = mock.patch("os.fsync", side_effect=OSError("disk full"))
     with full, pytest.raises(OSError, match="disk full"):
@@ -55,7 +57,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_what_a_kill_left_of_a_write_is_overwritten(tmp_path: Path) -> None:
-    file = StateFile(tmp_path / "state.json")
+    file = StateFile(tmp_path / "state.json", STEERING)
     for _ in range(2):
         (tmp_path / ".state.json.new").write_bytes(b'{"half')
         file.write(STATE)
@@ -64,7 +66,7 @@ def test_what_a_kill_left_of_a_write_is_overwritten(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        StateFile(tmp_path / "gone" / "state.json").write(STATE)
+        StateFile(tmp_path / "gone" / "state.json", STEERING).write(STATE)
 
 
 def test_a_file_edited_by_hand_is_read_if_it_is_sound(tmp_path: Path) -> None:
@@ -104,15 +106,15 @@ def test_a_file_edited_by_hand_is_read_if_it_is_sound(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     path = tmp_path / "state.json"
-    assert refusal(written(path, **changes)) == f"{path}: {problem} - {FIX}"
+    assert refusal(written(path, **changes)) == f"{KEY}: {path}: {problem} - {FIX}"
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b'{"schema_version": 1} x', b"NaN"])
 def test_what_is_no_json_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "state.json"
     path.write_bytes(text)
-    said = refusal(StateFile(path))
-    assert said.startswith(f"{path}: not JSON: ")
+    said = refusal(StateFile(path, STEERING))
+    assert said.startswith(f"{KEY}: {path}: not JSON: ")
     assert said.endswith(FIX)
     assert "\n" not in said
 
@@ -121,9 +123,37 @@ def test_what_is_no_json_is_refused(tmp_path: Path, text: bytes) -> None:
 def test_other_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "state.json"
     path.write_text(text)
-    assert refusal(StateFile(path)) == f"{path}: not a JSON object - {FIX}"
+    assert refusal(StateFile(path, STEERING)) == f"{KEY}: {path}: not a JSON object - {FIX}"
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    said = refusal(StateFile(tmp_path))
-    assert said == f"{tmp_path}: cannot be read: Is a directory - make it readable"
+    said = refusal(StateFile(tmp_path, STEERING))
+    assert said == f"{KEY}: {tmp_path}: cannot be read: Is a directory - make it readable"
+
+
+def test_loads_have_a_file_of_their_own(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "loads.json", LOADS)
+    state = {"loads": [LOAD, {**LOAD, "server": "b", "config": "{}", "with_files": True}]}
+    file.write(state)
+    assert file.read() == state
+    with pytest.raises(DamagedState, match=r"^steering\.state_file: .*missing"):
+        StateFile(tmp_path / "loads.json", STEERING).read()
+
+
+@pytest.mark.parametrize(
+    ("load", "problem"),
+    [
+        ("m", "loads[0]: not a JSON object"),
+        ({"model": "m"}, "loads[0].config: missing"),
+        ({**LOAD, "files": {}}, "loads[0].files: unknown"),
+        ({**LOAD, "model": ""}, "loads[0].model: not a name"),
+        ({**LOAD, "server": 5}, "loads[0].server: not a name"),
+        ({**LOAD, "config": {}}, "loads[0].config: neither text nor null"),
+        ({**LOAD, "with_files": 0}, "loads[0].with_files: neither true nor false"),
+    ],
+)
+def test_what_is_wrong_with_a_load_is_named(tmp_path: Path, load: Any, problem: str) -> None:
+    path = tmp_path / "loads.json"
+    path.write_text(json.dumps({"schema_version": 1, "loads": [load]}))
+    fix = "repair it, or remove it to start with nothing to be loaded again"
+    assert refusal(StateFile(path, LOADS)) == f"model_control.state_file: {path}: {problem} - {fix}"

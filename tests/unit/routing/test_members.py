@@ -58,6 +58,7 @@ def test_a_server_that_leaves_gets_nothing_although_it_has_the_model_ready() -> 
     assert found.servers == ("a",)
     assert found.left_out == {"b": "it is leaving the fleet"}
     assert table.snapshot.servers["b"].leaving
+    assert table.snapshot.staying() == ["a"]
     ready(table, "b")  # its prober goes on
     assert holders(table) == ("a",)
 

@@ -253,6 +253,61 @@ async def test_discovered_servers_are_steered_by_name(
         assert (await gateway.ops("/servers/b")).json["cordoned"]
 
 
+async def loaded(gateway: Serving, path: str) -> dict[str, Any]:
+    """Give a command to load a model, and return it when it has ended."""
+    begun = await clients.ask(gateway.ops_port, clients.request("POST", path))
+    assert begun.status == 200, begun.body
+    async with asyncio.timeout(10):
+        while (found := (await view(gateway))["model_control"]["operations"][-1])["state"] == (
+            "running"
+        ):
+            await asyncio.sleep(0.02)
+    ended: dict[str, Any] = found
+    return ended
+
+
+async def test_models_are_loaded_on_a_discovered_server_and_again_when_it_has_come_back(
+    file: ServerFile, two: tuple[FakeTriton, FakeTriton]
+) -> None:
+    a, b = two
+    file.config |= {
+        "models": {"echo": {"placement": ["b*"]}},
+        "model_control": {"replay": True},
+    }
+    file.write(a=a)
+    async with file.serving() as gateway:
+        b.models["echo"].states = {"1": "UNAVAILABLE"}
+        file.write(a=a, b=b)
+        await until(lambda: "b" in names(gateway) and gateway.up("b"))
+        assert (await loaded(gateway, "/models/echo/load"))["state"] == "done"
+        assert b.calls["RepositoryModelLoad"] == 1
+        assert a.calls["RepositoryModelLoad"] == 0
+        route = gateway.watcher.snapshot.resolve("echo", None, 0.0)
+        assert route.servers == ("a", "b"), "at once"
+        file.write(a=a)
+        await until(lambda: names(gateway) == {"a"})
+        b.models["echo"].states = {"1": "UNAVAILABLE"}
+        file.write(a=a, b=b)
+        await b.until(lambda: b.calls["RepositoryModelLoad"] == 2)
+        await until(
+            lambda: gateway.watcher.snapshot.resolve("echo", None, 0.0).servers == ("a", "b")
+        )
+
+
+async def test_a_load_on_a_server_that_is_removed_ends(
+    file: ServerFile, two: tuple[FakeTriton, FakeTriton]
+) -> None:
+    a, b = two
+    file.write(a=a, b=b)
+    async with file.serving() as gateway:
+        b.silent.add("RepositoryModelLoad")
+        command = asyncio.ensure_future(loaded(gateway, "/models/echo/load?server=b"))
+        await b.until(lambda: b.calls["RepositoryModelLoad"] == 1)
+        file.write(a=a)
+        assert [step["state"] for step in (await command)["servers"]] == ["failed"]
+        assert names(gateway) == {"a"}
+
+
 async def test_labels_do_not_pile_up_when_servers_come_and_go(
     file: ServerFile, two: tuple[FakeTriton, FakeTriton]
 ) -> None:
