@@ -21,6 +21,9 @@ MODELS = ("whoami", "sleep")
 SAMPLES = ("accumulator",)
 VERSIONS = {name: set(repository.MODELS[name].versions) for name in MODELS}
 
+GONE_WITHIN_S = 20.0
+"""How long a Triton may take to unload a version after the load that leaves it out."""
+
 
 class RealFleet:
     """The servers by name; everything that blocks is done in a thread."""
@@ -50,8 +53,11 @@ class RealFleet:
         await asyncio.to_thread(self.servers[name].wait_ready)
 
     async def load(self, name: str, model: str, versions: tuple[int, ...] = ()) -> None:
-        """Load a model, or only some versions of it."""
+        """Load a model, or only some versions of it; the others are gone when it returns."""
         await asyncio.to_thread(self._load, name, model, versions)
+        async with asyncio.timeout(GONE_WITHIN_S):
+            while versions and await asyncio.to_thread(self._versions, name, model) != {*versions}:
+                await asyncio.sleep(0.05)
 
     async def unload(self, name: str, model: str) -> None:
         """Unload a model."""
