@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, PrivateAttr, Strict
 
 from config.aliases import Alias
+from config.auth import Auth
 from config.control import ModelControl, ServerSettings
 from config.discovery import Discovery
 from config.fields import ModelName, Section, Source
@@ -29,6 +30,7 @@ from config.policies import (
 )
 from config.servers import Server, Upstream
 from config.stores import Redis, Sequences
+from config.tenants import Tenant, TenantName, Tier, TierName
 from config.tree import Origin
 
 # YAML has lists, the configuration tuples: that step alone is lax, the items are strict again.
@@ -70,6 +72,14 @@ class Config(Section):
     aliases: Mapping[ModelName, Alias] = Field(default_factory=dict)
     """Names of routes, each for weighted versions of models, by name. A request that names a
     version as well means the model of that name instead."""
+    auth: Auth = Field(default_factory=Auth)
+    """Whether callers of the API must be known, and the tokens they may show."""
+    tenants: Mapping[TenantName, Tenant] = Field(default_factory=dict)
+    """Who calls, by name: how they are recognised and what they may use. `anonymous`, of those who
+    show nothing, is there without being written, and may use every model. Nobody is asked as long
+    as `auth.mode` is `off`."""
+    tiers: Mapping[TierName, Tier] = Field(default_factory=dict)
+    """What tenants have in common, by the name they refer to as their `tier`."""
     sequences: Sequences = Field(default_factory=Sequences)
     """Requests that belong together and need the state in one server."""
     redis: Redis | None = None

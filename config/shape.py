@@ -37,7 +37,9 @@ def section_at(loc: Loc) -> type[Section]:
 
 
 def choices_at(loc: Loc) -> list[str]:
-    """Return what may be written at `loc`, which holds a `Literal`, optional or not."""
+    """Return what may be written at `loc`: a `Literal`, optional or not, or an item of a list."""
+    while isinstance(loc[-1], int):
+        loc = loc[:-1]
     return words(_choices(section_at(loc[:-1]).model_fields[str(loc[-1])].annotation))
 
 
@@ -51,4 +53,4 @@ def _choices(annotation: Any) -> Iterator[object]:
 
 def words(choices: Iterable[object]) -> list[str]:
     """Return choices as they are written in YAML."""
-    return [str(choice).lower() for choice in choices]
+    return [str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in choices]
