@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
-from config.fields import Seconds, SecondsOrZero, Section, Text, parse_ip
+from config.fields import Seconds, SecondsOrZero, Section, Text, not_empty, parse_ip
 from config.tenants import Network
 
 
@@ -35,7 +35,9 @@ Url = Annotated[
 Algorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
 ]
-Texts = Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)]
+_FILLED = Field(json_schema_extra={"minItems": 1})
+Texts = Annotated[tuple[Text, ...], Strict(False), AfterValidator(not_empty), _FILLED]
+Algorithms = Annotated[tuple[Algorithm, ...], Strict(False), AfterValidator(not_empty), _FILLED]
 
 
 class Jwt(Section):
@@ -48,10 +50,7 @@ class Jwt(Section):
     jwks_url: Url
     """Where the issuer publishes its keys, as a JSON Web Key Set; over https, except from this
     machine."""
-    algorithms: Annotated[tuple[Algorithm, ...], Strict(False), Field(min_length=1)] = (
-        "RS256",
-        "ES256",
-    )
+    algorithms: Algorithms = ("RS256", "ES256")
     """Signature algorithms that are accepted. The default has the two that nearly every issuer
     uses. There are none with shared secrets, and no unsigned tokens."""
     leeway_s: SecondsOrZero = 30.0

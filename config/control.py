@@ -13,7 +13,8 @@ class ModelControl(Section):
 
     enabled: bool = False
     """Allow load and unload on the API listener. Off by default: they are refused with 403 there,
-    and operators still have them on the ops listener."""
+    and operators still have them on the ops listener. Where callers must be known (`auth.mode`),
+    tenants with the scope `admin` may, and nobody else, whatever stands here."""
     concurrency: int = Field(2, ge=1, le=64)
     """Servers on which one command is carried out at a time. Two, so that a model being reloaded
     stays served; never all those at once that serve it."""
@@ -34,7 +35,9 @@ class ServerSettings(Section):
 
     enabled: bool = False
     """Allow changes on the API listener. Off by default: they are refused with 403, since verbose
-    logs and traces slow down every server of the fleet. Reading is always allowed."""
+    logs and traces slow down every server of the fleet. Reading is allowed all the same. Where
+    callers must be known (`auth.mode`), tenants with the scope `admin` may do both, and nobody
+    else, whatever stands here."""
     timeout_s: Seconds = 5.0
     """Longest wait for a server's answer, in seconds. Settings are answered at once by a server
     that is well."""

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,8 @@ from pydantic import (
 )
 
 from config.tree import Origin
+
+T = TypeVar("T")
 
 MAX_PORT = 65_535
 MAX_SECONDS = 2_147_483
@@ -154,6 +156,16 @@ def _check_server_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     if not patterns:
         raise ValueError("the list is empty - write a server's name or a pattern")
     return patterns
+
+
+def not_empty(items: tuple[T, ...]) -> tuple[T, ...]:
+    """Return items, at least one. Raises ValueError.
+
+    Pydantic's own minimum also complains when there are items and none of them is valid.
+    """
+    if not items:
+        raise ValueError("the list is empty - write at least one")
+    return items
 
 
 def _no_number(value: object) -> object:

@@ -4,7 +4,7 @@ Read where secrets are: when a configuration is judged, and again while the part
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -24,8 +24,8 @@ class WrittenKey:
 
     hash: str
     not_after: datetime | None
-    file: str = ""
-    line: int = 0
+    file: str = field(default="", compare=False)
+    line: int = field(default=0, compare=False)
 
     @property
     def id(self) -> str:
@@ -51,12 +51,12 @@ def key_problems(config: Config) -> list[Problem]:
         except (OSError, ValueError) as error:
             problems.append(_problem(config, name, str(error)))
             continue
-        problems += [
-            _problem(config, name, f"{key.file}:{key.line}: the key {key.id} is there already")
-            for key in keys
-            if key.id in seen and key.file
-        ]
-        seen.update(key.id for key in keys)
+        for key in keys:
+            # Those in the configuration itself are compared by `tenant_checks`.
+            if key.id in seen and key.file:
+                where = f"{key.file}:{key.line}"
+                problems.append(_problem(config, name, f"{where}: the key {key.id} is there twice"))
+            seen.add(key.id)
     return sorted(problems)
 
 

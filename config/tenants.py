@@ -11,9 +11,9 @@ from datetime import UTC, datetime, time
 from ipaddress import ip_network
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Strict, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
-from config.fields import FileName, Section, Text
+from config.fields import FileName, Section, Text, not_empty
 from config.servers import Pattern
 
 ANONYMOUS = "anonymous"
@@ -21,6 +21,19 @@ ANONYMOUS = "anonymous"
 _RESERVED = frozenset({"unknown", "other"})
 _NAME = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$"
 _HASH = r"^hmac-sha256:[0-9a-f]{12}:[0-9a-f]{32}:[0-9a-f]{64}$"
+SUBJECT_NAMES = {
+    "CN": "commonName",
+    "O": "organizationName",
+    "OU": "organizationalUnitName",
+    "C": "countryName",
+    "ST": "stateOrProvinceName",
+    "L": "localityName",
+    "DC": "domainComponent",
+    "UID": "userId",
+    "EMAILADDRESS": "emailAddress",
+    "SERIALNUMBER": "serialNumber",
+}
+"""Short names of the parts of a subject (RFC 4514, OpenSSL), and the long names OpenSSL reports."""
 _ATTRIBUTE = re.compile(r"\s*([A-Za-z]+)\s*=\s*((?:[^,\\]|\\.)+)(,|$)")
 
 
@@ -82,7 +95,7 @@ def _check_network(text: str) -> str:
 
 
 def split_subject(text: str) -> tuple[tuple[str, str], ...]:
-    """Return the attributes of a subject such as `CN=app,O=Example`, short names in upper case.
+    """Return the parts of a subject such as `CN=app,O=Example`, under OpenSSL's long names.
 
     A comma within a value is written as a backslash and a comma. Raises ValueError.
     """
@@ -90,12 +103,13 @@ def split_subject(text: str) -> tuple[tuple[str, str], ...]:
     at = 0
     while at < len(text) or not attributes:
         found = _ATTRIBUTE.match(text, at)
-        if found is None or (found[3] and found.end() == len(text)):
+        name = SUBJECT_NAMES.get(found[1].upper()) if found else None
+        if found is None or name is None or (found[3] and found.end() == len(text)):
             raise ValueError(
                 f"{text[:200]!r} is no subject - write it as `openssl x509 -noout -subject -nameopt"
-                " RFC2253` shows it: CN=app,O=Example"
+                f" RFC2253` shows it: CN=app,O=Example, with {', '.join(SUBJECT_NAMES)}"
             )
-        attributes.append((found[1].upper(), re.sub(r"\\(.)", r"\1", found[2])))
+        attributes.append((name, re.sub(r"\\(.)", r"\1", found[2])))
         at = found.end()
     return tuple(attributes)
 
@@ -126,9 +140,10 @@ Subject = Annotated[str, AfterValidator(_check_subject)]
 """The subject of a certificate; `split_subject` reads it."""
 Scope = Literal["admin"]
 ClaimValues = Annotated[
-    tuple[Annotated[str, StringConstraints(min_length=1)], ...],
+    tuple[Text, ...],
     Strict(False),
-    Field(min_length=1),
+    AfterValidator(not_empty),
+    Field(json_schema_extra={"minItems": 1}),
 ]
 
 

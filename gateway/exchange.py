@@ -31,17 +31,30 @@ class Hedge(StrEnum):
     NO_BUDGET = "no_budget"
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a caller was refused, or (not `enforced`) would have been if it were not only observed.
+
+    `tenant` is who it is counted for: "unknown" when that is not sure.
+    """
+
+    reason: str
+    tenant: str
+    enforced: bool
+
+
 @dataclass(slots=True)
 class Exchange:
     """One request. Times are monotonic seconds of `clock`.
 
-    `tenant` is whose request it is, `alias` the route name it used, if that is one. `timeout_s` is
-    what the client asked for, None if it did not; `path` what it asked for, which goes into the log
-    only. `spent_s` is the time each stage took. `server` is the one that answered, or the last one
-    chosen. `unsure` of the `attempts` failed and may have run. `choices` has, for each attempt, who
-    could be chosen and who was; `retried` the kind of each fault that led to one more, `hedges`
-    what became of each time a second server was to be asked. `pin` is where the state of its
-    sequence is, None if it belongs to none: such a request goes there or nowhere, and once.
+    `tenant` is whose request it is, `tier` the tier of that tenant or "", and `refusal` what speaks
+    against its caller. `alias` is the route name it used, if that is one. `timeout_s` is what the
+    client asked for, None if it did not; `path` what it asked for, without the query, which goes
+    into the log only. `spent_s` is the time each stage took. `server` is the one that answered, or
+    the last one chosen. `unsure` of the `attempts` failed and may have run. `choices` has, for each
+    attempt, who could be chosen and who was; `retried` the kind of each fault that led to one more,
+    `hedges` what became of each time a second server was to be asked. `pin` is where the state of
+    its sequence is, None if it belongs to none: such a request goes there or nowhere, and once.
     `dropped_headers` could not be passed on. `events` counts the answers of a stream so far; the
     first was there at `first_event_s`. `outcome` names what became of it: "ok" or the kind of the
     fault.
@@ -53,6 +66,8 @@ class Exchange:
     clock: Callable[[], float]
     started_s: float
     tenant: str = ANONYMOUS
+    tier: str = ""
+    refusal: Refusal | None = None
     alias: str = ""
     timeout_s: float | None = None
     deadline_s: float = float("inf")

@@ -20,6 +20,7 @@ class Kind(Enum):
     """What happened. The values are used as metric labels, so the set is closed."""
 
     INVALID = "invalid"  # the request itself is wrong
+    UNAUTHENTICATED = "unauthenticated"  # who calls is not known
     NOT_FOUND = "not_found"  # no such model, version or route
     NOT_ALLOWED = "not_allowed"  # the route exists, but not for this method
     FORBIDDEN = "forbidden"

@@ -19,6 +19,8 @@ from routing.pool import Pool
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
+LogEvent = Callable[..., Any]
+"""Logs an event: its name, and what belongs to it by keyword."""
 
 
 class UpstreamCall(Protocol):

@@ -95,9 +95,7 @@ class FleetSnapshot:
         """
         route = self.models.get(model)
         if route is None:
-            if not any(row.triton_version for row in self.servers.values()):
-                raise NoReadyEndpoint("no server of the fleet has answered yet")
-            raise NoSuchModel(model, None, "is not found")
+            raise self.unknown(model)
         if version is None:
             version = route.default
         if version is None:
@@ -108,6 +106,12 @@ class FleetSnapshot:
         if not found.servers:
             raise self._not_ready(model, version, (found,), now_s)
         return found
+
+    def unknown(self, model: str) -> NoSuchModel | NoReadyEndpoint:
+        """Return what is said of a model that the fleet does not have."""
+        if not any(row.triton_version for row in self.servers.values()):
+            return NoReadyEndpoint("no server of the fleet has answered yet")
+        return NoSuchModel(model, None, "is not found")
 
     def _not_ready(
         self, model: str, version: int | None, routes: Iterable[VersionRoute], now_s: float

@@ -14,6 +14,7 @@ from gateway.cli.demo import demo
 from gateway.cli.explain import explain
 from gateway.cli.fleet import fleet
 from gateway.cli.init import init
+from gateway.cli.keys import keys_app
 from gateway.cli.models import load, unload
 from gateway.cli.reload import reload
 from gateway.cli.serve import serve
@@ -36,6 +37,7 @@ app.command()(explain)
 app.command()(reload)
 model_app.command()(load)
 model_app.command()(unload)
+app.add_typer(keys_app, name="keys")
 app.add_typer(servers_app, name="servers")
 app.add_typer(model_app, name="model")
 app.add_typer(breaker_app, name="breaker")

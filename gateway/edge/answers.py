@@ -14,6 +14,7 @@ from gateway.faults import Fault, Kind, Origin
 STATUS = {
     Kind.INVALID: 400,
     Kind.REJECTED: 400,
+    Kind.UNAUTHENTICATED: 401,
     Kind.FORBIDDEN: 403,
     Kind.NOT_FOUND: 404,
     Kind.NOT_ALLOWED: 405,
@@ -63,6 +64,8 @@ def fault_answer(fault: Fault) -> Answer:
     if fault.kind is Kind.DEADLINE and fault.origin is Origin.CLIENT:
         status = _SLOW_CLIENT
     answer = Answer(status, (error_body(fault.message),), {"Content-Type": JSON})
+    if fault.kind is Kind.UNAUTHENTICATED:
+        answer.headers["WWW-Authenticate"] = "Bearer"
     if fault.retry_after_s is not None:
         answer.headers["Retry-After"] = str(fault.retry_after_s)
     return answer

@@ -12,7 +12,9 @@ from functools import partial
 
 from aiohttp import hdrs, web
 
+from gateway.edge.access import EVERYTHING, Access
 from gateway.edge.answers import JSON, SERVER, Answer, error_body, fault_answer
+from gateway.edge.authentication import Authentication
 from gateway.edge.control import Asked, ControlHandler
 from gateway.edge.event_response import EventResponse
 from gateway.edge.forward import ForwardedHeaders
@@ -21,11 +23,12 @@ from gateway.edge.receive import REQUEST_ID, BodyLimits, Inbound, read_body, req
 from gateway.edge.response import WholeResponse
 from gateway.edge.restricted import Restrictions
 from gateway.edge.routes import Route, match
-from gateway.exchange import INFERENCE, Exchange
+from gateway.exchange import ANONYMOUS, INFERENCE, Exchange
 from gateway.faults import Blame, Fault, Kind, Origin
 from gateway.pipeline import AnsweredInfer, Pipeline, ReceivedInfer
 from gateway.ports import Clock, Observer
 from gateway.streams import Events, Streams
+from routing.errors import RoutingError
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _BINARY = "application/octet-stream"
@@ -34,7 +37,11 @@ _log = logging.getLogger(__name__)
 
 
 class Api:
-    """Answers the requests of the API listener."""
+    """Answers the requests of the API listener.
+
+    `authentication` is None where callers are not asked who they are; `unknown_model` returns what
+    is said of a model that is not there.
+    """
 
     def __init__(
         self,
@@ -48,6 +55,8 @@ class Api:
         body_limits: BodyLimits,
         inbound: Inbound,
         forwarded: ForwardedHeaders,
+        authentication: Authentication | None,
+        unknown_model: Callable[[str], RoutingError],
         draining: Callable[[], bool],
         clock: Clock,
     ) -> None:
@@ -60,6 +69,8 @@ class Api:
         self._body_limits = body_limits
         self._inbound = inbound
         self._forwarded = forwarded
+        self._authentication = authentication
+        self._unknown_model = unknown_model
         self._draining = draining
         self._clock = clock
         self._running: set[asyncio.Task[object]] = set()
@@ -123,22 +134,30 @@ class Api:
         return answer
 
     async def _dispatch(self, exchange: Exchange, request: web.BaseRequest) -> Answer | Events:
-        exchange.path = request.raw_path
-        exchange.timeout_s = timeout_s(request)
-        # The body before the route: left unread, it would make the connection useless.
-        body = await read_body(
-            request, self._body_limits, self._inbound, allowed_s=exchange.timeout_s
-        )
-        exchange.bytes_in = len(body)
-        permit = partial(self._restrictions.check, request.headers) if self._restrictions else None
-        route = match(request.method, request.raw_path, permit)
-        exchange.route = route.name
+        # Without the query, which nothing needs and which may hold what was meant for a header.
+        exchange.path = request.raw_path.partition("?")[0]
+        access = EVERYTHING
+        if self._authentication is not None:
+            access = await self._authentication.admit(exchange, request)
+        body = await self._read(exchange, request) if access.known else b""
+        route = self._route(exchange, request, access)
         if route.name in INFERENCE:
             return await self._infer(exchange, request, route, body)
         if route.name in self._controls:
             exchange.enter("send")
             return await self._controls[route.name](_asked(exchange, request, route, body))
-        return await self._handlers[route.name](route, body)
+        answer = await self._handlers[route.name](route, body)
+        answer.close = not request.content.is_eof()
+        return answer
+
+    def _route(self, exchange: Exchange, request: web.BaseRequest, access: Access) -> Route:
+        """Return the route with what its caller may do there. Raises Fault."""
+        permit = partial(self._restrictions.check, request.headers) if self._restrictions else None
+        route = match(request.method, request.raw_path, permit)
+        exchange.route, route.access = route.name, access
+        if route.model and not access.may_use(route.model) and route.name != "model_ready":
+            raise Fault.of_routing(self._unknown_model(route.model))
+        return route
 
     async def _infer(
         self, exchange: Exchange, request: web.BaseRequest, route: Route, body: bytes
@@ -148,9 +167,18 @@ class Api:
         if route.name == "infer":
             return _infer_answer(await self._pipeline.infer(exchange, received))
         if route.name == "generate":
-            answer = await self._streams.generate(exchange, received)
-            return Answer(parts=(answer,), headers={"Content-Type": JSON})
+            document = await self._streams.generate(exchange, received)
+            return Answer(parts=(document,), headers={"Content-Type": JSON})
         return await self._streams.generate_stream(exchange, received)
+
+    async def _read(self, exchange: Exchange, request: web.BaseRequest) -> bytes:
+        """Read the body, before the route is known: left unread, it would cost the connection."""
+        exchange.timeout_s = timeout_s(request)
+        body = await read_body(
+            request, self._body_limits, self._inbound, allowed_s=exchange.timeout_s
+        )
+        exchange.bytes_in = len(body)
+        return body
 
     async def _write(
         self, exchange: Exchange, request: web.BaseRequest, answer: Answer
@@ -243,9 +271,15 @@ def _asked(exchange: Exchange, request: web.BaseRequest, route: Route, body: byt
         body=body,
         headers=request.headers,
         query=request.raw_path.partition("?")[2].partition("#")[0],
-        caller=exchange.caller,
+        caller=_who(exchange),
         timeout_s=exchange.timeout_s,
     )
+
+
+def _who(exchange: Exchange) -> str:
+    """Return who asks, for the record."""
+    known = exchange.tenant != ANONYMOUS
+    return f"{exchange.tenant} at {exchange.caller}" if known else exchange.caller
 
 
 def _infer_answer(infer: AnsweredInfer) -> Answer:

@@ -93,16 +93,16 @@ class ControlRoutes:
 
     def _check_models(self, asked: Asked) -> None:
         """Refuse who may not load and unload: the one place where that is decided."""
-        if not self._permissions.models:
+        if not (_has_scope(asked) or self._permissions.models):
             raise _forbidden(
                 "loading and unloading models is not allowed here (model_control.enabled)"
             )
         if asked.route.in_repository:
             raise Fault.unsupported("'repository_name' specification is not supported")
 
-    def _check_settings(self) -> None:
+    def _check_settings(self, asked: Asked) -> None:
         """Refuse who may not change settings: the one place where that is decided."""
-        if not self._permissions.settings:
+        if not (_has_scope(asked) or self._permissions.settings):
             raise _forbidden(
                 "changing trace and log settings is not allowed here (server_settings.enabled)"
             )
@@ -121,10 +121,11 @@ class ControlRoutes:
         return json_answer(report.view)
 
     async def _trace_setting(self, asked: Asked) -> Answer:
+        _has_scope(asked)  # or is refused; where nobody needs it, reading is free
         return _settings_answer(await self._settings.read_trace(asked.route.model))
 
     async def _update_trace_setting(self, asked: Asked) -> Answer:
-        self._check_settings()
+        self._check_settings(asked)
         values = parse_trace(asked.body)
         model = asked.route.model
         try:
@@ -134,16 +135,22 @@ class ControlRoutes:
         return _settings_answer(found)
 
     async def _logging(self, asked: Asked) -> Answer:
+        _has_scope(asked)
         return _settings_answer(await self._settings.read_log())
 
     async def _update_logging(self, asked: Asked) -> Answer:
-        self._check_settings()
+        self._check_settings(asked)
         values = parse_log(asked.body)
         try:
             found = await self._settings.change_log(values, by=asked.caller)
         except SettingsFailed as failed:
             raise failure("failed to change the log settings", failed.outcomes) from None
         return _settings_answer(found)
+
+
+def _has_scope(asked: Asked) -> bool:
+    """Whether the caller may by its tenant. Raises Fault where that is asked and it may not."""
+    return asked.route.access.require_scope("admin")
 
 
 async def _shared_memory(_: Asked) -> Answer:

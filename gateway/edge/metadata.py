@@ -81,14 +81,17 @@ class MetadataRoutes:
                 "versions": [_where(model.versions[number]) for number in sorted(model.versions)],
             }
             for name, model in sorted(self._fleet.snapshot.models.items())
+            if route.access.sees(name)
         ]
-        return json_answer({"models": models, "aliases": self._described_aliases()})
-
-    def _described_aliases(self) -> list[dict[str, object]]:
-        return [
-            {"name": name, "arms": [_arm(arm) for arm in alias.arms]}
+        aliases = [
+            {
+                "name": name,
+                "arms": [_arm(arm) for arm in alias.arms if route.access.sees(arm.model)],
+            }
             for name, alias in sorted(self._aliases.by_name.items())
+            if route.access.sees(name)
         ]
+        return json_answer({"models": models, "aliases": aliases})
 
     async def _model_metadata(self, route: Route, body: bytes) -> Answer:
         found = self._resolve(route)
@@ -108,6 +111,8 @@ class MetadataRoutes:
 
     async def _model_ready(self, route: Route, body: bytes) -> Answer:
         try:
+            if not route.access.may_use(route.model):
+                raise Fault.of_routing(self._fleet.snapshot.unknown(route.model))
             self._resolve(route)
         except Fault:
             return Answer(400, (error_body("Model version not ready"),), {"Content-Type": JSON})
@@ -115,14 +120,18 @@ class MetadataRoutes:
 
     async def _model_statistics(self, route: Route, body: bytes) -> Answer:
         model, version = self._aliases.stand_in(route.model, route.version)
-        return json_answer({"model_stats": await self._statistics.read(model, version)})
+        rows = await self._statistics.read(model, version)
+        if not route.model:
+            rows = [row for row in rows if route.access.sees(row["name"])]
+        return json_answer({"model_stats": rows})
 
     async def _repository_index(self, route: Route, body: bytes) -> Answer:
         asked = parse_document(body, simd_from_bytes=len(body) + 1) if body else {}
         ready = asked.get("ready", False)
         if not isinstance(ready, bool):
             raise Fault.invalid("Invalid value for 'ready': expected a boolean")
-        return json_answer(repository_index(self._fleet.snapshot, ready_only=ready))
+        entries = repository_index(self._fleet.snapshot, ready_only=ready)
+        return json_answer([entry for entry in entries if route.access.sees(entry["name"])])
 
     def _resolve(self, route: Route) -> VersionRoute:
         model, version = self._aliases.stand_in(route.model, route.version)

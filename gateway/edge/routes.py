@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+from gateway.edge.access import EVERYTHING, Access
 from gateway.faults import Fault, Kind, Origin
 
 Permit = Callable[[str], None]
@@ -79,6 +80,8 @@ ROUTES = frozenset(route for path in _every_path() for route in path.routes.valu
 """The names of all routes: a closed set, used as a metric label."""
 CATEGORIES = frozenset(path.category for path in _every_path())
 """Triton's names for the parts of its API that can be restricted."""
+PUBLIC = frozenset({"live", "ready"})
+"""The routes that nobody has to be known for."""
 
 
 @dataclass(slots=True)
@@ -86,12 +89,22 @@ class Route:
     """A matched route; `model` is decoded, `version` None when the path names none.
 
     `in_repository` is set when the path names a repository, which Triton does not support.
+    `access` is what its caller may do.
     """
 
     name: str
     model: str = ""
     version: int | None = None
     in_repository: bool = False
+    access: Access = EVERYTHING
+
+
+def is_public(method: str, target: str) -> bool:
+    """Whether a request line is of a route that nobody has to be known for."""
+    try:
+        return match(method, target).name in PUBLIC
+    except Fault:
+        return False
 
 
 def match(method: str, target: str, permit: Permit | None = None) -> Route:

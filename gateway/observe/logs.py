@@ -6,6 +6,7 @@ structlog without its global configuration, so that two gateways can run in one 
 import asyncio
 import json as json_module
 import logging
+import re
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, cast
@@ -21,6 +22,8 @@ Logger = structlog.typing.FilteringBoundLogger
 _FLUSH_INTERVAL_S = 0.1
 _FLUSH_LINES = 1000
 _SHOWN_PATH = 200
+_KEY = re.compile(rb"tgk_([0-9a-f]{12})[A-Za-z0-9_-]*")
+"""An API key, or the beginning of one, wherever its owner may have written it."""
 
 
 class LineBuffer:
@@ -104,6 +107,7 @@ def make_logger(
         processors += [structlog.processors.format_exc_info, _to_json]
     else:
         processors += [structlog.dev.ConsoleRenderer(colors=stream.isatty()), _to_bytes]
+    processors.append(_hide_keys)
     if secrets:
         forms = {form for secret in secrets for form in (secret.encode(), _escaped(secret))}
         processors.append(_redact(sorted(forms, key=len, reverse=True)))
@@ -167,6 +171,7 @@ def _fields(exchange: Exchange) -> dict[str, object]:
     fields: dict[str, object] = {
         "request_id": exchange.request_id,
         "caller": exchange.caller,
+        "tenant": exchange.tenant,
         "route": exchange.route,
         "status": exchange.status,
         "outcome": exchange.outcome,
@@ -179,6 +184,9 @@ def _fields(exchange: Exchange) -> dict[str, object]:
         fields |= {"model": exchange.model, "version": exchange.version}
     else:
         fields["path"] = exchange.path[:_SHOWN_PATH]
+    if exchange.refusal is not None:
+        word = "refused" if exchange.refusal.enforced else "would_refuse"
+        fields[word] = exchange.refusal.reason
     if exchange.alias:
         fields["alias"] = exchange.alias
     if exchange.attempts:
@@ -206,6 +214,11 @@ def _to_json(_: Any, __: str, event: MutableMapping[str, Any]) -> bytes:
 
 def _to_bytes(_: Any, __: str, line: str) -> bytes:
     return line.encode(errors="backslashreplace")
+
+
+def _hide_keys(_: Any, __: str, line: bytes) -> bytes:
+    """Blank callers' API keys."""
+    return _KEY.sub(b"[redacted]", line) if b"tgk_" in line else line
 
 
 def _escaped(secret: str) -> bytes:

@@ -20,6 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gateway.exchange import INFERENCE, STAGES, Exchange, Hedge
+from gateway.observe.callers import CallerCounts
 from gateway.ports import ConfigState, CurrentView, Membership
 from routing.pool import Pool
 from routing.types import State
@@ -76,12 +77,14 @@ class RequestMetrics(Collector):
         self._hedges: dict[tuple[str, str], int] = {}
         self._detached: dict[str, int] = {}
         self._aliases: dict[tuple[str, str, str], int] = {}
+        self._callers = CallerCounts()
         self._bytes_in = self._bytes_out = 0
 
     def observe(self, exchange: Exchange) -> None:
         """Count one settled request."""
         key = (exchange.route, exchange.model, exchange.version, exchange.outcome)
         self._requests[key] = self._requests.get(key, 0) + 1
+        self._callers.observe(exchange)
         if exchange.route in INFERENCE and exchange.model:
             self._observe_infer(exchange)
 
@@ -118,6 +121,7 @@ class RequestMetrics(Collector):
         for key, count in self._requests.items():
             requests.add_metric(key, count)
         yield requests
+        yield from self._callers.collect()
         aliases = _counter(
             "alias_requests",
             "Inference requests for an alias, by the version that was chosen.",

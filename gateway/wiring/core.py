@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from config.compare import digest
+from config.key_files import WrittenKey
 from config.models import Config
 from config.secrets import secrets_in
 from config.servers import Server as ServerConfig
@@ -17,10 +18,11 @@ from gateway.edge.api import Api
 from gateway.edge.forward import ForwardedHeaders
 from gateway.edge.receive import BodyLimits, Inbound
 from gateway.edge.restricted import Restriction, Restrictions
+from gateway.identity.issuer import IssuerKeys
 from gateway.lifecycle import Readiness
 from gateway.members import Members, ServerAdded
 from gateway.observe.logs import Logger, LogStream, RequestLog
-from gateway.ports import CoreView, Observer
+from gateway.ports import CoreView, LogEvent, Observer
 from gateway.sequences import Sequences
 from gateway.upstream.prober import Assignment
 from gateway.upstream.roster import Roster
@@ -29,6 +31,7 @@ from gateway.upstream.watcher import FleetWatcher
 from gateway.wiring.clock import CLOCK, Environ
 from gateway.wiring.control import control_parts, control_routes, restrictions_of
 from gateway.wiring.fleet import Ledger, Told, assignment_of, ledger_of, roster_of
+from gateway.wiring.identity import authentication_of, issuer_of, keys_in_files
 from gateway.wiring.logs import logger_for, request_log
 from gateway.wiring.requests import aliases_of, metadata_routes, pipeline_of, streams_of
 from gateway.wiring.restart import in_force
@@ -44,7 +47,10 @@ Said = Mapping[str, Sequence[ServerConfig]]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a core needs of the shell, and which outlasts it."""
+    """What a core needs of the shell, and which outlasts it.
+
+    `warn` logs an event in the way the configuration in force wants it.
+    """
 
     environ: Environ
     log: LogStream
@@ -53,6 +59,7 @@ class Surroundings:
     shared: Shared
     members: Members[ServerConfig]
     models: ModelDesk
+    warn: LogEvent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +70,8 @@ class Core:
     for a restart. `said` are the servers it was built for, as far as it knows better than the
     members. `links` are what the connections in `upstreams` depend on. `kept` has the
     assignments of the servers whose connections and probers are those of the core before.
-    `ops_key` is None when operators are not asked for one.
+    `ops_key` is None when operators are not asked for one, `issuer` when no tokens are accepted.
+    `keys_in_files` are the hashes of keys that are not in the configuration itself, by tenant.
     """
 
     written: Config
@@ -83,6 +91,8 @@ class Core:
     logger: Logger
     request_log: RequestLog
     ops_key: str | None
+    issuer: IssuerKeys | None
+    keys_in_files: Mapping[str, frozenset[WrittenKey]]
 
     def take_over(self, before: "Core") -> None:
         """Go on from `before`: what is known of the kept servers, and is under way there.
@@ -141,13 +151,21 @@ def build_core(
         sequences=sequences,
         store=around.shared.keeper,
     )
+    issuer = issuer_of(config, before.issuer if before else None, told=around.warn)
     return Core(
         written=written,
         config=config,
         digest=digest(written),
         said=said,
         api=_api(
-            config, around, view, ledger, sequences=sequences, logger=logger, restricted=restricted
+            config,
+            around,
+            view,
+            ledger,
+            sequences=sequences,
+            logger=logger,
+            restricted=restricted,
+            issuer=issuer,
         ),
         table=ledger.table,
         watcher=watcher,
@@ -161,6 +179,8 @@ def build_core(
         logger=logger,
         request_log=request_log(config, logger),
         ops_key=ops_key,
+        issuer=issuer,
+        keys_in_files=keys_in_files(config),
     )
 
 
@@ -196,6 +216,7 @@ def _api(
     sequences: Sequences,
     logger: Logger,
     restricted: Sequence[Restriction],
+    issuer: IssuerKeys | None,
 ) -> Api:
     fleet, aliases = view.fleet, view.aliases
     routes = metadata_routes(
@@ -219,6 +240,8 @@ def _api(
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),
         inbound=Inbound(config.api.max_inbound_bytes),
         forwarded=ForwardedHeaders(config.api.forward_headers),
+        authentication=authentication_of(config, issuer),
+        unknown_model=lambda model: fleet.snapshot.unknown(model),  # noqa: PLW0108 - each time another
         draining=around.readiness.draining,
         clock=CLOCK,
     )

@@ -15,6 +15,7 @@ from gateway.names import listed
 from gateway.wiring.clock import CLOCK
 from gateway.wiring.core import Core, Surroundings, links_of, said_by, same_links
 from gateway.wiring.fleet import server_of, table_of
+from gateway.wiring.identity import keys_in_files
 from gateway.wiring.restart import in_force
 from routing.fleet import FleetSnapshot, ModelVersion
 
@@ -42,7 +43,10 @@ def plan_of(core: Core, written: Config, around: Surroundings) -> Plan:
             "removed": [name for name in before if name not in after],
             "reconnected": [name for name in after if name in before and name not in kept],
         },
-        "settings": [_setting(found) for found in changed if not _is_whole_server(found)],
+        "settings": [
+            *(_setting(found) for found in changed if not _is_whole_server(found)),
+            *_of_key_files(core, applied),
+        ],
         "needs_restart": [_setting(found) for found in differences(applied, written)],
         "consequences": [*_for_calls(core, after), *_for_models(core, applied, servers)],
     }
@@ -59,6 +63,19 @@ def _is_whole_server(found: Difference) -> bool:
 
 def _setting(found: Difference) -> dict[str, Any]:
     return {"key": found.key, "from": found.before, "to": found.after}
+
+
+def _of_key_files(core: Core, applied: Config) -> Iterator[dict[str, Any]]:
+    """Yield whose files of key hashes say something else now, under the same names."""
+    before, after = core.keys_in_files, keys_in_files(applied)
+    for tenant in before.keys() & after.keys():
+        old, new = before[tenant], after[tenant]
+        if old != new:
+            yield {
+                "key": f"tenants.{tenant}.key_files",
+                "from": f"{len(old)} keys",
+                "to": f"{len(new)} keys, {len(new - old)} of them new",
+            }
 
 
 def _for_calls(core: Core, after: Sequence[str]) -> Iterator[str]:

@@ -72,7 +72,14 @@ def build(
     members = Members[ServerConfig](cores.apply, same_connection=same_connection)
     models = model_desk(config, cores.control, log=cores.warning)
     around = Surroundings(
-        environ, log, readiness, observer=batch, shared=shared, members=members, models=models
+        environ,
+        log,
+        readiness,
+        observer=batch,
+        shared=shared,
+        members=members,
+        models=models,
+        warn=cores.warning,
     )
     cores.current = build_core(config, around)
     members.note(cores.current.said)

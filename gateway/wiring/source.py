@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from config.files import fingerprint
+from config.key_files import key_problems
 from config.loader import load, missing_secrets
 from config.models import Config
 from config.tree import ConfigError, Problem
@@ -42,10 +43,11 @@ class ConfigSource:
 
 
 def read_config(path: Path, environ: Environ) -> Config:
-    """Return a configuration whose secrets and certificates are there. Raises ConfigError."""
+    """Return a configuration whose secrets, certificates and keys are there. Raises ConfigError."""
     config = load(path)
     if problems := [
         *missing_secrets(config, environ),
+        *key_problems(config),
         *_unusable_certificates(config),
         *_missing_extras(config),
     ]:

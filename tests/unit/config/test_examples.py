@@ -36,6 +36,7 @@ def test_these_are_all_the_examples():
         "rented.yaml",
         "routing.yaml",
         "shared.yaml",
+        "tenants.yaml",
         "tls.yaml",
     ]
 
@@ -91,3 +92,12 @@ def test_the_example_of_routing_uses_every_kind_of_rule(examples):
     assert config.models["resnet50"].hedging == Hedging(after_s=0.15)
     assert config.models["llm-chat"].pool == "large"
     assert config.models["embed.v2"].policy == "round_robin"
+
+
+def test_the_example_of_tenants_has_a_caller_of_every_kind(examples):
+    config = load(examples / "tenants.yaml")
+    assert config.auth.mode == "enforce"
+    assert set(config.tiers) == {"gold", "bronze"}
+    assert len(config.tenants["vision-team"].keys) == 2
+    assert config.tenants["batch"].networks == ("10.20.0.0/16",)
+    assert config.tenants["operators"].scopes == ("admin",)

@@ -44,3 +44,8 @@ def test_choices_are_told_as_they_are_written():
     assert choices_at(("balancing", "policy")) == policies
     assert choices_at(("models", "hedging", "policy")) == policies
     assert words([True, "a"]) == ["true", "a"]
+
+
+def test_an_item_of_a_list_has_the_choices_of_the_list():
+    assert choices_at(("auth", "jwt", "algorithms", 1))[:2] == ["RS256", "RS384"]
+    assert choices_at(("tenants", "a", "scopes", 0)) == ["admin"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, Refusal
 from gateway.faults import Fault, Kind, Origin
 from gateway.observe.logs import (
     LibraryLogs,
@@ -75,6 +75,7 @@ def test_a_line_of_a_request_that_was_answered() -> None:
         "level": "info",
         "request_id": "r1",
         "caller": "10.0.0.9",
+        "tenant": "anonymous",
         "route": "infer",
         "status": 200,
         "outcome": "ok",
@@ -253,3 +254,22 @@ async def test_many_lines_are_not_kept_waiting() -> None:
         buffer.write(b"line\n")
         buffer.flush()
     assert len(stream.getvalue().splitlines()) == 5000
+
+
+# --- callers
+
+
+def test_a_line_says_why_a_caller_was_refused_or_would_have_been() -> None:
+    (refused,) = observed(settled(refusal=Refusal("expired", "a", enforced=True)))
+    (passed,) = observed(settled(refusal=Refusal("model", "a", enforced=False)))
+    assert refused["refused"] == "expired"
+    assert "would_refuse" not in refused
+    assert passed["would_refuse"] == "model"
+    assert "refused" not in passed
+
+
+def test_what_looks_like_a_callers_key_is_blanked() -> None:
+    lines = Lines()
+    lines.logger.warning("x", path="/v2/tgk_0123456789ab_secret-Part_1/y", cut="tgk_0123456789ab_s")
+    (event,) = lines.events
+    assert (event["path"], event["cut"]) == ("/v2/[redacted]/y", "[redacted]")

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.exchange import STAGES, Exchange, Hedge
+from gateway.exchange import STAGES, Exchange, Hedge, Refusal
 from gateway.faults import Fault, Kind, Origin
 from gateway.observe.metrics import RequestMetrics, make_registry
 from gateway.ports import ConfigState, CoreView, CurrentView, SourceStatus
@@ -140,7 +140,7 @@ def test_what_did_not_resolve_is_only_counted(
         ("", "not_found", "unknown", ""): 1,
     }
     assert samples(registry, "request_duration_seconds_count") == {}
-    assert labels(registry) - before == {"", "not_found", "infer", "unknown"}
+    assert labels(registry) - before == {"", "not_found", "infer", "unknown", "anonymous"}
 
 
 class Fleet:
@@ -254,3 +254,24 @@ def test_the_sources_of_servers_are_read_when_somebody_scrapes(pool: Pool) -> No
     assert samples(registry, "discovery_up") == {("good",): 1, ("never",): 0}
     assert samples(registry, "discovery_servers") == {("good",): 3, ("never",): 0}
     assert samples(registry, "discovery_last_success_timestamp_seconds") == {("good",): 1e9}
+
+
+# --- callers
+
+
+def test_requests_are_counted_by_tenant_and_refusals_by_who_and_why(
+    registry: CollectorRegistry, metrics: RequestMetrics
+) -> None:
+    metrics.observe(answered(tenant="a"))
+    metrics.observe(answered(tenant="a"))
+    metrics.observe(answered(refusal=Refusal("unknown_key", "unknown", enforced=False)))
+    metrics.observe(settled(refusal=Refusal("expired", "a", enforced=True)))
+    assert samples(registry, "tenant_requests_total") == {
+        ("m", "ok", "a"): 2,
+        ("m", "ok", "anonymous"): 1,
+        ("", "ok", "anonymous"): 1,
+    }
+    assert samples(registry, "auth_refusals_total") == {
+        ("observe", "unknown_key", "unknown"): 1,
+        ("enforce", "expired", "a"): 1,
+    }

@@ -1,0 +1,47 @@
+"""Counts by tenant: whose requests were answered, and who was refused and why.
+
+Part of the requests' metrics, which tell it of each settled request. Tenants are a closed set:
+those of the configuration, and "unknown" for callers that are none of them.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, Metric
+
+from gateway.exchange import Exchange
+
+
+class CallerCounts:
+    """Counts settled requests by tenant."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str, str]] = Counter()
+        self._refusals: Counter[tuple[str, str, str]] = Counter()
+
+    def observe(self, exchange: Exchange) -> None:
+        """Count one settled request."""
+        self._requests[exchange.tenant, exchange.model, exchange.outcome] += 1
+        refusal = exchange.refusal
+        if refusal is not None:
+            mode = "enforce" if refusal.enforced else "observe"
+            self._refusals[refusal.tenant, refusal.reason, mode] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        requests = CounterMetricFamily(
+            "triton_gateway_tenant_requests",
+            "Requests answered, by the tenant whose they are, resolved model and outcome.",
+            labels=("tenant", "model", "outcome"),
+        )
+        for key, count in self._requests.items():
+            requests.add_metric(key, count)
+        yield requests
+        refusals = CounterMetricFamily(
+            "triton_gateway_auth_refusals",
+            "Requests of callers who were refused (mode enforce) or would have been (observe).",
+            labels=("tenant", "reason", "mode"),
+        )
+        for key, count in self._refusals.items():
+            refusals.add_metric(key, count)
+        yield refusals
