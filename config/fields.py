@@ -29,6 +29,7 @@ T = TypeVar("T")
 MAX_PORT = 65_535
 MAX_SECONDS = 2_147_483
 """The longest time gRPC can express: its options are 32-bit milliseconds (about 24 days)."""
+MAX_WORKERS = 256
 MAX_MESSAGE_BYTES = 2_147_483_647
 """The largest message protobuf and gRPC can carry: 2 GiB less one byte."""
 
@@ -168,6 +169,14 @@ def not_empty(items: tuple[T, ...]) -> tuple[T, ...]:
     return items
 
 
+def _workers(value: object) -> object:
+    # Said here in one sentence; a union would complain once for each of its parts.
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if value != "auto" and not (is_number and 1 <= value <= MAX_WORKERS):  # type: ignore[operator]
+        raise ValueError(f"{value!r} - write auto, or a whole number from 1 to {MAX_WORKERS}")
+    return value
+
+
 def _no_number(value: object) -> object:
     # 1 == True, and a Literal compares.
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -225,3 +234,6 @@ Capacity = Annotated[float, Field(gt=0)]
 """A share of the work relative to other servers, without unit."""
 Channels = Annotated[int, Field(ge=1, le=64)]
 Auto = Annotated[Literal["auto", True, False], BeforeValidator(_no_number)]
+Workers = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"], BeforeValidator(_workers)
+]

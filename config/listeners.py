@@ -115,7 +115,7 @@ class Api(Section):
     max_inbound_bytes: int = Field(2_147_483_648, ge=1)
     """Bytes of request bodies held at a time, all requests together; at least `max_body_bytes`.
     What does not fit is refused with 503 before it is read. 2 GiB holds eight of the largest
-    bodies; set it to what the machine can spare."""
+    bodies; set it to what the machine can spare. Several workers share it equally."""
     forward_headers: Annotated[tuple[ForwardedHeader, ...], Strict(False)] = (
         "traceparent",
         "tracestate",

@@ -13,7 +13,7 @@ from config.aliases import Alias
 from config.auth import Auth
 from config.control import ModelControl, ServerSettings
 from config.discovery import Discovery
-from config.fields import ModelName, Section, Source
+from config.fields import ModelName, Section, Source, Workers
 from config.listeners import Api, Ops
 from config.policies import (
     Balancing,
@@ -57,6 +57,9 @@ class Config(Section):
     """The listener that applications call: the Open Inference Protocol over HTTP."""
     ops: Ops = Field(default_factory=Ops)
     """The listener for operators: health, metrics and the view of the fleet."""
+    workers: Workers = 1
+    """Worker processes that share the API's port, or `auto` for one a processor. One process is the
+    leanest; more are for when it is busy on its processor all the time."""
     deadlines: Deadlines = Field(default_factory=Deadlines)
     """How long a request may take."""
     fleet: Fleet = Field(default_factory=Fleet)

@@ -109,6 +109,9 @@ def _holds(path: Path, text: str) -> bool:
 
 def _section(name: str, field: FieldInfo) -> str:
     schema = Config.model_json_schema()["properties"][name]
+    if section_of(field.annotation) is None:
+        value = f"Type: {_type(schema)}. Default: {_default(field)}."
+        return f"## `{name}`\n\n{_text(field)}\n\n{value}\n"
     steps = {"array": "[]", "object": ".<name>"}
     prefix = f"{name}{steps.get(schema.get('type'), '')}."
     lines = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
@@ -140,9 +143,14 @@ def _default(field: FieldInfo) -> str:
 
 def _type(schema: dict[str, Any]) -> str:
     """Say a JSON Schema type in an operator's words, with its bounds."""
-    option = schema.get("anyOf", [schema])[0]
+    options = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+    if len(options) > 1:
+        return " or ".join(map(_type, options))
+    option = options[0]
     if option.get("$ref"):
         return "secret" if option["$ref"].endswith("/Secret") else "mapping"
+    if "const" in option:
+        return f"`{option['const']}`"
     if "enum" in option:
         return ", ".join(f"`{word}`" for word in words(option["enum"]))
     if option["type"] == "array":

@@ -23,6 +23,7 @@ class Phase(Enum):
     STARTING = "the first probe of every server is not over yet"
     READY = "ready"
     DRAINING = "shutting down"
+    REPLACED = "replaced"  # by another process of this host, which is ready
 
 
 @dataclass(slots=True)
@@ -34,11 +35,11 @@ class Readiness:
 
     def not_ready_reason(self) -> str | None:
         """Return why the gateway is not ready, or None if it is."""
-        return None if self.phase is Phase.READY else self.phase.value
+        return None if self.phase in (Phase.READY, Phase.REPLACED) else self.phase.value
 
     def draining(self) -> bool:
-        """Whether the gateway is going down."""
-        return self.phase is Phase.DRAINING
+        """Whether this process is going down."""
+        return self.phase in (Phase.DRAINING, Phase.REPLACED)
 
 
 class ApiListener(Protocol):
@@ -167,7 +168,7 @@ class Gateway:
         self.log("draining", delay_s=times.drain_delay_s)
         await asyncio.sleep(times.drain_delay_s)  # balancers in front take notice
         self.api.stop_accepting()
-        left = await self._finish(times.grace_s)
+        left = await finish(self.busy, times.grace_s, clock=self.clock, log=self.log)
         await self.api.close(timeout_s=_CHECK_INTERVAL_S)
         await self.discovery.stop()
         await self.watcher.stop()
@@ -177,14 +178,18 @@ class Gateway:
         self.log("stopped", left_behind=left)
         return left
 
-    async def _finish(self, grace_s: float) -> int:
-        began_s = told_s = self.clock()
-        while left := self.busy():
-            now_s = self.clock()
-            if now_s - began_s >= grace_s:
-                break
-            if now_s - told_s >= _LOG_INTERVAL_S:
-                told_s = now_s
-                self.log("waiting for calls to end", calls=left)
-            await asyncio.sleep(_CHECK_INTERVAL_S)
-        return left
+
+async def finish(
+    busy: Callable[[], int], grace_s: float, *, clock: Clock, log: Callable[..., Any]
+) -> int:
+    """Wait until nothing is under way any more; return what is left after `grace_s`."""
+    began_s = told_s = clock()
+    while left := busy():
+        now_s = clock()
+        if now_s - began_s >= grace_s:
+            break
+        if now_s - told_s >= _LOG_INTERVAL_S:
+            told_s = now_s
+            log("waiting for calls to end", calls=left)
+        await asyncio.sleep(_CHECK_INTERVAL_S)
+    return left

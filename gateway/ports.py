@@ -355,3 +355,25 @@ class StateStore(Protocol):
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Keep `state` instead. Raises OSError."""
+
+
+class Host(Protocol):
+    """The processes behind one ops listener: one, or a supervisor and its workers."""
+
+    async def refresh(self) -> None:
+        """Bring the figures up to date that the view of the core in force shows."""
+
+    async def metrics(self) -> bytes:
+        """Return the metrics of all processes as one page in Prometheus's text format."""
+
+    async def explain_request(self, request_id: str) -> Mapping[str, Any]:
+        """Explain a past request. Raises UnknownName."""
+
+    async def explain_model(self, model: str, version: int | None) -> Mapping[str, Any]:
+        """Explain where a request would go now. Raises UnknownName."""
+
+    def workers(self) -> Mapping[str, Any]:
+        """Return the worker processes (`workers`) and how a restart goes (`restart`, or None)."""
+
+    def restart(self) -> None:
+        """Begin to replace every worker. Raises ValueError when that cannot be done."""

@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from routing.signatures import majority
 from routing.types import ModelSpec
@@ -46,6 +46,11 @@ class Holders:
     loading: int = 0
     _said: dict[int, Said] = field(default_factory=dict)
     _alike: Counter[int] = field(default_factory=Counter)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to another process without `_alike`, whose identities mean nothing there."""
+        ready, specs, said = self.ready, self.specs, self._said
+        return _arrived, (ready, self.lost, specs, self.not_used, self.known, self.loading, said)
 
     def note(self, server: int, said: Said) -> bool:
         """Take over what a server says now; return whether that makes a difference to requests.
@@ -113,3 +118,9 @@ class Holders:
             return spec, ready, left_out
         ready = tuple(name for name in ready if name not in differing)
         return spec, ready, left_out | differing
+
+
+def _arrived(*parts: Any) -> Holders:
+    holders = Holders(*parts)
+    holders._alike.update(map(id, holders.specs.values()))
+    return holders

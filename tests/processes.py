@@ -1,4 +1,4 @@
-"""What the kernel knows of other processes: memory, and TCP connections to a port."""
+"""What the kernel knows of other processes: life, memory, and TCP connections to a port."""
 
 from pathlib import Path
 
@@ -11,6 +11,15 @@ def resident_bytes(pid: int) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise AssertionError(f"process {pid} has no memory")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def established(port: int) -> int:

@@ -17,8 +17,10 @@ from gateway.cli.init import init
 from gateway.cli.keys import keys_app
 from gateway.cli.models import load, unload
 from gateway.cli.reload import reload
+from gateway.cli.restart import restart
 from gateway.cli.serve import serve
 from gateway.cli.steering import breaker_app, model_app, servers_app
+from gateway.cli.worker import worker
 
 app = typer.Typer(
     name="triton-gateway",
@@ -29,10 +31,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve)
+app.command(hidden=True)(worker)
 app.command()(check)
 app.command()(demo)
 app.command()(init)
 app.command()(fleet)
+app.command()(restart)
 app.command()(explain)
 app.command()(reload)
 model_app.command()(load)

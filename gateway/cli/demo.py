@@ -18,7 +18,8 @@ import typer
 from config.loader import load_text
 from gateway.cli.local_triton import LocalTriton, LocalTritonError
 from gateway.cli.refusal import refuse
-from gateway.cli.serve import bind, run_gateway
+from gateway.cli.runtime import bind
+from gateway.cli.serve import run_gateway
 
 SAMPLE_MODELS = Path(__file__).resolve().parents[2] / "deploy" / "models"
 SERVERS = {
@@ -65,7 +66,7 @@ def demo(
     try:
         with _tritons(models) as servers:
             config = load_text(_config_text(servers, api_port, ops_port), "demo.yaml")
-            run_gateway(config, api_socket, ops_socket, when_ready=show.run)
+            run_gateway(config, [api_socket], ops_socket, when_ready=show.run)
     except LocalTritonError as error:
         refuse(f"demo: {error}")
     except KeyboardInterrupt:

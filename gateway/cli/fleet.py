@@ -27,6 +27,7 @@ INTERVAL_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
 _SHOWN_COMMANDS = 5
 _SERVERS_HEADER = ("SERVER", "STATE", "TRITON", "IN FLIGHT", "DETACHED", "CHANNELS")
+_WORKERS_HEADER = ("WORKER", "STATE", "SINCE", "PID", "REQUESTS", "MEMORY")
 _MODELS_HEADER = ("MODEL", "VERSION", "ON", "SERVERS", "")
 _CHANNEL = {"transient_failure": "failing"}  # gRPC's word is too long for a column
 _ENTRY = ("at", "by", "command", "changed")
@@ -72,6 +73,7 @@ def as_text(view: View) -> str:
     paragraphs = (
         [_headline(view), *_config(view["config"])],
         [*_servers(view["servers"])],
+        _workers(view["workers"]),
         [*_models(view["models"])],
         [*_findings(view["findings"])],
         [*_store(view["store"])],
@@ -111,6 +113,15 @@ def _servers(rows: Sequence[View]) -> Iterator[str]:
     for row in rows:
         if not row["up"]:
             yield wrapped(f"{row['name']} is down: {row['reason']}", "  ")
+
+
+def _workers(rows: Sequence[View]) -> list[str]:
+    cells: list[tuple[object, ...]] = [_WORKERS_HEADER]
+    for row in rows:
+        since, memory = f"{row['since_s']:.0f} s", f"{row['resident_bytes'] / 2**20:.0f} MiB"
+        figures = (row["pid"], row["requests_in_flight"], memory)
+        cells.append((row["slot"], row["state"], since, *figures))
+    return table(cells, numbers=(0, 2, 3, 4, 5)) if rows else []
 
 
 def _server(row: View) -> tuple[object, ...]:

@@ -1,15 +1,11 @@
 """`triton-gateway serve`: run the gateway until it is told to stop."""
 
 import asyncio
-import contextlib
-import ctypes
-import gc
-import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,10 +15,20 @@ import typer
 from config.models import Config
 from gateway import __version__
 from gateway.cli.refusal import load_or_refuse, refuse
-from gateway.observe.logs import LibraryLogs, LineBuffer, Logger
+from gateway.cli.runtime import (
+    address,
+    bind,
+    bind_slots,
+    keep_freed_memory,
+    loop_factory,
+    route_library_logs,
+    spare_the_collector,
+    usable_cpus,
+)
+from gateway.observe.logs import LineBuffer
 from gateway.stores.state_file import DamagedState
 from gateway.tasks import spawn, stop
-from gateway.wiring import ConfigSource, build
+from gateway.wiring import ConfigSource, Shell, build, build_host
 
 ConfigPath = Annotated[
     Path,
@@ -30,20 +36,21 @@ ConfigPath = Annotated[
 ]
 
 
-_GC_ALLOCATIONS = 20_000
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
-
 WhenReady = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 """Runs beside a gateway that has become ready; may set the event to stop it."""
 
 
 def serve(config: ConfigPath) -> None:
-    """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one ends it at once."""
+    """Run the gateway. SIGTERM or Ctrl-C drains and stops it; a second one ends it at once.
+
+    With several workers SIGUSR2 replaces them one after the other.
+    """
     source = ConfigSource(config, os.environ)
     loaded = load_or_refuse(source)
-    api_socket = bind("api", loaded.api.host, loaded.api.port)
+    workers = usable_cpus() if loaded.workers == "auto" else loaded.workers
+    api_sockets = bind_slots("api", loaded.api.host, loaded.api.port, workers)
     ops_socket = bind("ops", loaded.ops.host, loaded.ops.port)
-    left = run_gateway(loaded, api_socket, ops_socket, source=source)
+    left = run_gateway(loaded, api_sockets, ops_socket, source=source)
     if left:
         # Going on to close the connections would cancel the calls that are left on servers.
         os._exit(0)
@@ -51,19 +58,20 @@ def serve(config: ConfigPath) -> None:
 
 def run_gateway(
     config: Config,
-    api: socket.socket,
+    api: Sequence[socket.socket],
     ops: socket.socket,
     *,
     source: ConfigSource | None = None,
     when_ready: WhenReady | None = None,
 ) -> int:
-    """Run a gateway on bound sockets; return how many calls were left behind on servers.
+    """Run a gateway with a worker for each of the API's bound sockets; with one do it all here.
 
-    Without a `source` its configuration cannot be reloaded.
+    Returns how many calls were left behind on servers. Without a `source` its configuration cannot
+    be reloaded.
     """
     log = LineBuffer(sys.stderr.buffer)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_run(config, api, ops, log=log, source=source, when_ready=when_ready))
     finally:
         log.write_out()
@@ -71,7 +79,7 @@ def run_gateway(
 
 async def _run(
     config: Config,
-    api: socket.socket,
+    api: Sequence[socket.socket],
     ops: socket.socket,
     *,
     log: LineBuffer,
@@ -79,27 +87,25 @@ async def _run(
     when_ready: WhenReady | None,
 ) -> int:
     stopping = asyncio.Event()
-    _handle_signals(stopping, log)
     try:
-        shell = build(config, os.environ, api_socket=api, ops_socket=ops, log=log, source=source)
+        shell = _build(config, api, ops, log, source)
     except DamagedState as error:
         refuse(str(error))
-    _route_library_logs(shell.logger)
-    asyncio.get_running_loop().add_signal_handler(
-        signal.SIGHUP, partial(shell.reloader.reload_soon, by="SIGHUP")
-    )
+    route_library_logs(shell.logger)
+    _handle_signals(stopping, shell, log)
     gateway = shell.gateway
     gateway.log(
         "starting",
         version=__version__,
-        api=_address(api),
-        ops=_address(ops),
+        api=address(api[0]),
+        ops=address(ops),
         servers=len(config.servers),
         sources=len(config.discovery),
+        workers=len(api),
         hash=shell.cores.current.digest,
     )
-    _spare_the_collector()
-    _keep_freed_memory()
+    spare_the_collector()
+    keep_freed_memory()
     if when_ready is None:
         return await gateway.run(stopping)
 
@@ -114,71 +120,35 @@ async def _run(
         await stop(extra)
 
 
-def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
-    try:
-        import uvloop  # noqa: PLC0415 - optional: not built for every platform
-    except ImportError:
-        return None
-    factory: type[asyncio.AbstractEventLoop] = uvloop.Loop
-    return factory
+def _build(
+    config: Config,
+    api: Sequence[socket.socket],
+    ops: socket.socket,
+    log: LineBuffer,
+    source: ConfigSource | None,
+) -> Shell:
+    if len(api) > 1:
+        return build_host(
+            config, os.environ, api_sockets=api, ops_socket=ops, log=log, source=source
+        )
+    return build(config, os.environ, api_socket=api[0], ops_socket=ops, log=log, source=source)
 
 
-def bind(section: str, host: str, port: int) -> socket.socket:
-    """Return a listening socket, or refuse with the section and address it was for."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen()
-    except OSError as error:
-        sock.close()
-        refuse(f"{section}.port: cannot listen on {host}:{port}: {error.strerror or error}")
-    sock.setblocking(False)
-    return sock
-
-
-def _address(sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _handle_signals(stopping: asyncio.Event, log: LineBuffer) -> None:
+def _handle_signals(stopping: asyncio.Event, shell: Shell, log: LineBuffer) -> None:
     def signalled(number: int) -> None:
         if stopping.is_set():
             log.write_out()
             os._exit(128 + number)
         stopping.set()
 
+    def restart() -> None:
+        try:
+            shell.host.restart()
+        except ValueError as error:
+            shell.cores.warning("not restarted", reason=str(error))
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled, number)
-
-
-def _keep_freed_memory() -> None:
-    """Let the allocator keep up to 64 MiB that was freed.
-
-    By default glibc gives the buffers of a large request back to the kernel, and takes the page
-    faults for them again at the next request: a fifth of what a JSON image costs.
-    """
-    with contextlib.suppress(AttributeError, OSError):  # another C library
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, 32 * 1024 * 1024)
-        libc.mallopt(_M_TRIM_THRESHOLD, 64 * 1024 * 1024)
-
-
-def _spare_the_collector() -> None:
-    """Take what was built at start out of garbage collection: it stays, and is large to search.
-
-    Requests leave no reference cycles, so searching for them every 700 objects, the default, is
-    mostly in vain.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_GC_ALLOCATIONS, 20, 20)
-
-
-def _route_library_logs(logger: Callable[[], Logger]) -> None:
-    root = logging.getLogger()
-    root.handlers[:] = [LibraryLogs(logger)]
-    root.setLevel(logging.WARNING)
+    loop.add_signal_handler(signal.SIGHUP, partial(shell.reloader.reload_soon, by="SIGHUP"))
+    loop.add_signal_handler(signal.SIGUSR2, restart)

@@ -21,7 +21,7 @@ from gateway.edge.api import Api
 from gateway.edge.receive import READ_BUFFER_BYTES, REQUEST_ID, discard_rest, request_id
 from gateway.edge.response import WholeResponse
 
-_BACKLOG = 1024
+BACKLOG = 1024
 _MAX_HEADERS = 256
 _STALL_S = 60.0
 _TOO_LATE_BODY = error_body("no whole request arrived in time")
@@ -40,7 +40,7 @@ class HttpLimits:
     keepalive_timeout_s: float
 
 
-class _Protocol(RequestHandler):
+class Protocol(RequestHandler):
     """aiohttp's connection, with Triton's shape for what it refuses by itself.
 
     A client that begins a request has `header_timeout_s` for its head; aiohttp itself would wait
@@ -85,6 +85,11 @@ class _Protocol(RequestHandler):
             transport.write(_TOO_LATE)
             self.force_close()
 
+    def close_if_idle(self) -> None:
+        """Close the connection unless a request is under way on it."""
+        if self._waiter is not None and not self._messages:
+            self.force_close()
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -118,7 +123,7 @@ class _Server(web.Server):
         self.header_timeout_s = limits.header_timeout_s
 
     def __call__(self) -> RequestHandler:
-        protocol = _Protocol(self, loop=self._loop, **self._kwargs)
+        protocol = Protocol(self, loop=self._loop, **self._kwargs)
         protocol.header_timeout_s = self.header_timeout_s
         return protocol
 
@@ -148,7 +153,14 @@ class Listener:
 
     async def start(self) -> None:
         """Begin to accept connections."""
-        self._server = _Server(
+        self._server = self._make_server()
+        loop = asyncio.get_running_loop()
+        self._accepting = await loop.create_server(
+            self._server, sock=self._socket, ssl=self._tls, backlog=BACKLOG
+        )
+
+    def _make_server(self) -> _Server:
+        server = _Server(
             self._handle,
             handler_cancellation=True,
             lingering_time=0,  # `discard_rest` does it
@@ -158,11 +170,8 @@ class Listener:
             max_headers=_MAX_HEADERS,
             read_bufsize=READ_BUFFER_BYTES,
         )
-        self._server.limit(self._limits)
-        loop = asyncio.get_running_loop()
-        self._accepting = await loop.create_server(
-            self._server, sock=self._socket, ssl=self._tls, backlog=_BACKLOG
-        )
+        server.limit(self._limits)
+        return server
 
     def limit(self, limits: HttpLimits) -> None:
         """Set other bounds for the connections that are made from now on."""

@@ -6,8 +6,9 @@ structlog without its global configuration, so that two gateways can run in one 
 import asyncio
 import json as json_module
 import logging
+import math
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -30,11 +31,13 @@ class LineBuffer:
     """A stream that writes lines together, at the latest a tenth of a second later.
 
     A write for each line would be one of the dearest parts of a small request. Outside an event
-    loop lines are written at once.
+    loop lines are written at once. Where several processes share the stream, `at_once_bytes` is how
+    much one may write without being interrupted; a longer line still may be.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, *, at_once_bytes: int | None = None) -> None:
         self._stream = stream
+        self._at_once_bytes = at_once_bytes
         self._lines: list[bytes] = []
         self._scheduled = False
 
@@ -62,9 +65,20 @@ class LineBuffer:
     def write_out(self) -> None:
         """Write every line now."""
         lines, self._lines = self._lines, []
-        if lines:
-            self._stream.write(b"".join(lines))
+        for part in self._parts(lines):
+            self._stream.write(part)
             self._stream.flush()
+
+    def _parts(self, lines: list[bytes]) -> Iterator[bytes]:
+        begin = size = 0
+        most = self._at_once_bytes or math.inf
+        for number, line in enumerate(lines):
+            if size and size + len(line) > most:
+                yield b"".join(lines[begin:number])
+                begin, size = number, 0
+            size += len(line)
+        if size:
+            yield b"".join(lines[begin:])
 
     def _on_time(self) -> None:
         self._scheduled = False

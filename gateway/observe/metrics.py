@@ -8,7 +8,7 @@ snapshot and the pool when somebody scrapes.
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -363,6 +363,33 @@ class DiscoveryMetrics(Collector):
         yield servers
 
 
+class Workers(Protocol):
+    """The worker processes, as far as they are counted."""
+
+    @property
+    def ready(self) -> int:
+        """How many are ready."""
+
+    crashes: int
+    """How many have ended without having been told to."""
+
+
+class WorkerMetrics(Collector):
+    """The worker processes at the moment of a scrape."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families; called by the registry."""
+        ready = _family("workers_ready", "Worker processes that accept connections.")
+        ready.add_metric([], self._workers.ready)
+        yield ready
+        crashes = _counter("worker_crashes", "Worker processes that ended by themselves.")
+        crashes.add_metric([], self._workers.crashes)
+        yield crashes
+
+
 def make_registry(
     requests: RequestMetrics,
     view: CurrentView,
@@ -370,15 +397,23 @@ def make_registry(
     membership: Membership,
 ) -> CollectorRegistry:
     """Return a registry of its own: the process's metrics, the requests' and the fleet's."""
+    return registry_of(
+        requests,
+        FleetMetrics(view),
+        StoreMetrics(view),
+        ConfigMetrics(config),
+        DiscoveryMetrics(membership),
+    )
+
+
+def registry_of(*collectors: Collector) -> CollectorRegistry:
+    """Return a registry of its own: the process's metrics, and what is given."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    registry.register(requests)
-    registry.register(FleetMetrics(view))
-    registry.register(StoreMetrics(view))
-    registry.register(ConfigMetrics(config))
-    registry.register(DiscoveryMetrics(membership))
+    for collector in collectors:
+        registry.register(collector)
     return registry
 
 

@@ -1,12 +1,12 @@
 """The ops listener: /healthz and /readyz for probes, the rest for operators.
 
 Reading: /metrics, /metrics/fleet (the servers' own metrics, merged), /fleet, /servers/NAME,
-/explain, /config/plan, /operations/ID. Steering, by POST: /servers/NAME/cordon and /uncordon,
-/models/NAME/block and /unblock, /breakers/reset, /config/reload. Changing servers, by POST:
-/models/NAME/load and /unload, with bodies as in Triton's API and `?server=`, once or more; they are
-answered when they have begun. Who asked is taken from the header X-Actor. With a key set,
-everything but the two health routes needs `Authorization: Bearer <key>`. Refusals are JSON: `error`
-for people, `code` for programs.
+/explain, /config/plan, /operations/ID, /workers. Steering, by POST: /servers/NAME/cordon and
+/uncordon, /models/NAME/block and /unblock, /breakers/reset, /config/reload, /restart. Changing
+servers, by POST: /models/NAME/load and /unload, with bodies as in Triton's API and `?server=`, once
+or more; they are answered when they have begun. Who asked is taken from the header X-Actor. With a
+key set, everything but the two health routes needs `Authorization: Bearer <key>`. Refusals are
+JSON: `error` for people, `code` for programs.
 """
 
 import asyncio
@@ -17,18 +17,16 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 from aiohttp import web
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from gateway.codec.control_request import parse_load, parse_unload
 from gateway.control import ModelDesk
-from gateway.explain import Explainer
 from gateway.faults import Fault
 from gateway.names import UnknownName
 from gateway.operations import Order
 from gateway.ops.exposition import TEXT_FORMAT, fleet_page
 from gateway.ops.fleet_view import fleet_view, server_view
-from gateway.ports import ConfigDesk, ConfigRefused, CurrentView, Membership
+from gateway.ports import ConfigDesk, ConfigRefused, CurrentView, Host, Membership
 from gateway.steering import MAX_VERSION, SteeringDesk
 from routing.steering import Block
 
@@ -45,25 +43,23 @@ class OpsListener:
         self,
         sock: socket.socket,
         *,
-        registry: CollectorRegistry,
+        host: Host,
         view: CurrentView,
         membership: Membership,
         desk: SteeringDesk,
         config: ConfigDesk,
         models: ModelDesk,
-        explainer: Explainer,
         not_ready_reason: Callable[[], str | None],
         key: Callable[[], str | None],
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._socket = sock
-        self._registry = registry
+        self._host = host
         self._view = view
         self._membership = membership
         self._desk = desk
         self._config = config
         self._models = models
-        self._explainer = explainer
         self._not_ready_reason = not_ready_reason
         self._key = key
         self._tls = tls
@@ -83,6 +79,8 @@ class OpsListener:
                 web.get("/fleet", self._fleet_view),
                 web.get("/servers/{server}", self._server),
                 web.get("/explain", self._explain),
+                web.get("/workers", self._workers),
+                web.post("/restart", self._restart),
                 web.post("/servers/{server}/cordon", self._cordon),
                 web.post("/servers/{server}/uncordon", self._uncordon),
                 web.post("/models/{model}/block", self._block),
@@ -127,7 +125,7 @@ class OpsListener:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(
-            body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+            body=await self._host.metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
 
     async def _fleet_metrics(self, _: web.Request) -> web.Response:
@@ -136,6 +134,7 @@ class OpsListener:
         return web.Response(body=text.encode(), headers={"Content-Type": TEXT_FORMAT})
 
     async def _fleet_view(self, _: web.Request) -> web.Response:
+        await self._host.refresh()
         return _json(
             {
                 "not_ready_reason": self._not_ready_reason(),
@@ -143,11 +142,13 @@ class OpsListener:
                 "steering": self._desk.view(),
                 "config": self._config.view(),
                 "model_control": await self._models.view(),
+                "workers": self._host.workers()["workers"],
             }
         )
 
     async def _server(self, request: web.Request) -> web.Response:
         name = request.match_info["server"]
+        await self._host.refresh()
         view = self._view()
         servers = view.fleet.snapshot.servers
         if name not in servers:
@@ -157,11 +158,19 @@ class OpsListener:
     async def _explain(self, request: web.Request) -> web.Response:
         request_id = request.query.get("request_id")
         if request_id is not None:
-            return _json(self._explainer.request(request_id))
+            return _json(await self._host.explain_request(request_id))
         model = request.query.get("model")
         if not model:
             raise ValueError("name a model or a request_id")
-        return _json(self._explainer.model(model, _version(request)))
+        return _json(await self._host.explain_model(model, _version(request)))
+
+    async def _workers(self, _: web.Request) -> web.Response:
+        await self._host.refresh()
+        return _json(self._host.workers())
+
+    async def _restart(self, _: web.Request) -> web.Response:
+        self._host.restart()
+        return _json({"started": True, "warnings": []})
 
     async def _cordon(self, request: web.Request) -> web.Response:
         return _json(await self._desk.cordon(request.match_info["server"], by=_actor(request)))
@@ -177,6 +186,7 @@ class OpsListener:
 
     async def _reset_breakers(self, request: web.Request) -> web.Response:
         query = request.query
+        await self._host.refresh()
         done = await self._desk.reset_breakers(
             query.get("server"), query.get("model"), _version(request), by=_actor(request)
         )

@@ -5,12 +5,14 @@ small ones. Channels are loop-bound: open them in the loop.
 """
 
 import asyncio
+import math
 import os
 import random
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
@@ -69,6 +71,7 @@ class Channel:
         self.in_flight = 0
         self.silent = 0  # probes in a row that got no answer
         self.losses = 0  # connections that were lost so far
+        self.answered_s = -math.inf  # when it last answered a question whether it is alive
 
     def call(
         self,
@@ -134,6 +137,14 @@ class Channel:
         if self._connecting is not None:
             return "connecting"
         return "transient_failure" if self._in_backoff() else "idle"
+
+    async def connect(self) -> None:
+        """Connect, and wait until that was tried."""
+        if self._connection is None:
+            if self._connecting is None and not self._closed:
+                self._connecting = spawn(self._connect(), name=f"connect to {self._target}")
+            if self._connecting is not None:
+                await asyncio.wait([self._connecting])
 
     async def close(self) -> None:
         """Close the connection; calls on it end at once."""
@@ -271,6 +282,10 @@ class ChannelPool:
     def channels(self) -> Sequence[Channel]:
         """All channels, in a stable order."""
         return self._channels
+
+    def states(self) -> Sequence[Mapping[str, Any]]:
+        """Return the state of every channel, and how many calls are on it."""
+        return [{"state": c.state(), "in_flight": c.in_flight} for c in self._channels]
 
     def least_busy(self) -> Channel | None:
         """Return the usable channel with the fewest inference calls on it.

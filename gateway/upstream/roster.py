@@ -7,36 +7,81 @@ wiring gives it the functions that make parts, `gateway.members` the events.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Coroutine, Iterable, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Generic, assert_never
+from typing import Any, Generic, Protocol, TypeVar, assert_never
 
 from gateway.members import Event, S, ServerAdded, ServerChanged, ServerRemoved, changes
 from gateway.ports import Clock
-from gateway.upstream.describe import ModelBook
 from gateway.upstream.findings import Target
-from gateway.upstream.prober import ServerProber
 from gateway.upstream.transport import Upstream
-from gateway.upstream.watcher import FleetWatcher
-from routing.fleet import FleetTable
 from routing.pool import Pool
 from routing.types import Server
 
 _IDLE_CHECK_S = 0.1
 
+W = TypeVar("W")
+W_contra = TypeVar("W_contra", contravariant=True)
+
+
+class Rows(Protocol):
+    """Where it is noted which servers there are; see `routing.fleet.FleetTable`."""
+
+    def add(self, server: Server, *, now_s: float) -> None:
+        """Take a server in."""
+
+    def update(self, server: Server, *, now_s: float) -> None:
+        """Take over what is configured differently now."""
+
+    def leave(self, name: str, *, now_s: float) -> None:
+        """Route nothing to a server any more."""
+
+    def remove(self, name: str, *, now_s: float) -> None:
+        """Forget a server."""
+
+
+class Descriptions(Protocol):
+    """Where servers' models are described; see `gateway.upstream.describe.ModelBook`."""
+
+    def forget(self, server: str) -> None:
+        """Forget a server."""
+
+
+class Watching(Protocol[W_contra]):
+    """What watches servers; see `gateway.upstream.watcher.FleetWatcher`."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started."""
+
+    def add(self, upstream: Upstream, watched: W_contra, target: Target, /) -> None:
+        """Watch one more server."""
+
+    def expect(self, server: str, target: Target) -> None:
+        """Prepare to watch a server that will be taken over."""
+
+    def remove(self, server: str) -> None:
+        """Watch a server no more, and close its connections."""
+
+    def background(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        """Run work that ends with the watch at the latest."""
+
 
 @dataclass(frozen=True, slots=True)
-class Factory(Generic[S]):
-    """Makes the parts of one server. `same_connection` as in `gateway.members.Members`."""
+class Factory(Generic[S, W]):
+    """Makes the parts of one server: `watched` is what it is watched by, such as a prober.
+
+    `same_connection` as in `gateway.members.Members`.
+    """
 
     server: Callable[[S], Server]
     upstream: Callable[[S], Upstream]
     target: Callable[[S], Target]
-    prober: Callable[[S, Upstream], ServerProber]
+    watched: Callable[[S, Upstream], W]
     same_connection: Callable[[S, S], bool]
 
 
-class Roster(Generic[S]):
+class Roster(Generic[S, W]):
     """Applies the events of the fleet's membership to everything that keeps parts for servers.
 
     `upstreams` is shared with the transport. A server that goes is waited for at most `leave_max_s`
@@ -45,12 +90,12 @@ class Roster(Generic[S]):
 
     def __init__(
         self,
-        factory: Factory[S],
+        factory: Factory[S, W],
         *,
-        table: FleetTable,
+        table: Rows,
         pool: Pool,
-        book: ModelBook,
-        watcher: FleetWatcher,
+        book: Descriptions,
+        watcher: Watching[W],
         upstreams: MutableMapping[str, Upstream],
         leave_max_s: float,
         clock: Clock,
@@ -71,6 +116,10 @@ class Roster(Generic[S]):
     def servers(self) -> list[S]:
         """Return the servers that are there to stay."""
         return [added.server for added in self._there.values()]
+
+    def replay(self) -> list[ServerAdded[S]]:
+        """Return the events that bring somebody new up to date."""
+        return list(self._there.values())
 
     def has(self, name: str) -> bool:
         """Whether a server is there to stay."""
@@ -118,7 +167,7 @@ class Roster(Generic[S]):
             self._forget(server.name)
         upstream = make.upstream(server)
         self._enter(added, upstream)
-        self._watcher.add(upstream, make.prober(server, upstream), make.target(server))
+        self._watcher.add(upstream, make.watched(server, upstream), make.target(server))
         if self._watcher.running:
             self._log("server added", server=server.name, source=added.source)
 

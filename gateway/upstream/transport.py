@@ -54,6 +54,12 @@ class Upstream:
             if call.channel is channel:
                 call.give_up()
 
+    def let_go(self) -> None:
+        """Close the connections when the calls on them have ended; wait for no detached call."""
+        for channel in self.pool.channels:
+            self.give_up_detached(channel)
+        self.pool.close_when_idle()
+
 
 def version_tuple(text: str) -> tuple[int, ...]:
     """Return Triton's version text ("2.51.0") as numbers; an odd text sorts before all."""

@@ -75,14 +75,13 @@ class FleetWatcher:
 
     def states(self, server: str) -> Sequence[Mapping[str, Any]]:
         """Return the state of every channel to the server."""
-        channels = self._watched[server].upstream.pool.channels
-        return [{"state": c.state(), "in_flight": c.in_flight} for c in channels]
+        return self._watched[server].upstream.pool.states()
 
     def findings(self) -> Sequence[Mapping[str, str]]:
         """Return what is wrong with the servers, and how to mend it."""
         return self._doctor.findings()
 
-    def add(self, upstream: Upstream, prober: ServerProber, target: Target) -> None:
+    def add(self, upstream: Upstream, prober: ServerProber, target: Target, /) -> None:
         """Watch one more server; the table must know it."""
         watched = self._watched[upstream.name] = _Watched(upstream, prober)
         self._doctor.add(upstream.name, target)
@@ -102,9 +101,7 @@ class FleetWatcher:
         for task in watched.tasks:
             task.cancel()
         watched.prober.retire()
-        for channel in watched.upstream.pool.channels:
-            watched.upstream.give_up_detached(channel)
-        watched.upstream.pool.close_when_idle()
+        watched.upstream.let_go()
 
     def background(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Run work that ends with the watcher at the latest."""

@@ -2,21 +2,25 @@
 
 import secrets
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from config.models import Config
 from gateway.control import ControlParts, ControlSettings, ModelDesk
 from gateway.edge.control import ControlRoutes, Permissions
 from gateway.edge.restricted import Restriction
 from gateway.observe.logs import Logger
-from gateway.ports import Fleet, ModelCommands
+from gateway.ports import Fleet, FleetProbe, ModelCommands
 from gateway.replay import KeptLoads
 from gateway.settings import SettingsDesk
 from gateway.stores.state_file import LOADS, StateFile
 from gateway.upstream.control import ModelCalls
 from gateway.upstream.settings import SettingsReader
 from gateway.upstream.transport import Upstream
-from gateway.upstream.watcher import FleetWatcher
 from gateway.wiring.clock import CLOCK, Environ, now_text
+
+
+class WatchedFleet(Fleet, FleetProbe, Protocol):
+    """The picture of the fleet, and what looks at servers that are being changed."""
 
 
 def model_desk(
@@ -35,7 +39,7 @@ def model_desk(
 
 
 def control_parts(
-    config: Config, watcher: FleetWatcher, upstreams: Mapping[str, Upstream]
+    config: Config, watcher: WatchedFleet, upstreams: Mapping[str, Upstream]
 ) -> ControlParts:
     """Build what commands need of one configuration."""
     placement = {

@@ -7,13 +7,14 @@ reaches the core in force through `cores.Cores`.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from config.compare import digest
 from config.key_files import WrittenKey
 from config.models import Config
 from config.secrets import secrets_in
 from config.servers import Server as ServerConfig
-from gateway.control import ControlParts, ModelDesk
+from gateway.control import ControlParts
 from gateway.edge.api import Api
 from gateway.edge.forward import ForwardedHeaders
 from gateway.edge.receive import BodyLimits, Inbound
@@ -22,20 +23,28 @@ from gateway.identity.issuer import IssuerKeys
 from gateway.lifecycle import Readiness
 from gateway.members import Members, ServerAdded
 from gateway.observe.logs import Logger, LogStream, RequestLog
-from gateway.ports import CoreView, LogEvent, Observer
+from gateway.ports import CoreView, LogEvent, ModelCommands, Observer, OpenSequenceCounts
 from gateway.sequences import Sequences
+from gateway.upstream.describe import ModelBook
 from gateway.upstream.prober import Assignment
 from gateway.upstream.roster import Roster
 from gateway.upstream.transport import GrpcTransport, Upstream
-from gateway.upstream.watcher import FleetWatcher
 from gateway.wiring.clock import CLOCK, Environ
 from gateway.wiring.control import control_parts, control_routes, restrictions_of
-from gateway.wiring.fleet import Ledger, Told, assignment_of, ledger_of, roster_of
+from gateway.wiring.fleet import (
+    FleetMaker,
+    FleetParts,
+    Ledger,
+    Told,
+    Watch,
+    assignment_of,
+    probing_fleet,
+)
 from gateway.wiring.identity import authentication_of, issuer_of, keys_in_files
 from gateway.wiring.logs import logger_for, request_log
 from gateway.wiring.requests import aliases_of, metadata_routes, pipeline_of, streams_of
 from gateway.wiring.restart import in_force
-from gateway.wiring.servers import Link, link_of, scraper_of
+from gateway.wiring.servers import Connecting, Link, scraper_of
 from gateway.wiring.sharing import Shared, sequences_of
 from routing.fleet import FleetTable
 
@@ -45,11 +54,21 @@ Said = Mapping[str, Sequence[ServerConfig]]
 """The servers of some sources."""
 
 
+class Models(ModelCommands, Protocol):
+    """What loads and unloads models; see `gateway.control.ModelDesk`."""
+
+    def server_back(self, server: str) -> None:
+        """Load again what the server had."""
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a core needs of the shell, and which outlasts it.
 
     `warn` logs an event in the way the configuration in force wants it.
+    `only_probes` says that no requests are sent: one connection a server is enough. A `worker` is
+    named in log lines, and shares what the host can spare with the others of `workers`.
+    `shown_sequences` are shown to operators instead of this process's own.
     """
 
     environ: Environ
@@ -58,8 +77,17 @@ class Surroundings:
     observer: Observer
     shared: Shared
     members: Members[ServerConfig]
-    models: ModelDesk
+    models: Models
     warn: LogEvent
+    make_fleet: FleetMaker = probing_fleet
+    only_probes: bool = False
+    worker: int | None = None
+    workers: int = 1
+    shown_sequences: OpenSequenceCounts | None = None
+
+    def connecting(self, config: Config) -> Connecting:
+        """Return how a configuration connects this process to servers."""
+        return Connecting(config, self.environ, self.only_probes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,14 +108,15 @@ class Core:
     said: Said
     api: Api
     table: FleetTable
-    watcher: FleetWatcher
-    roster: Roster[ServerConfig]
+    book: ModelBook
+    watcher: Watch
+    roster: Roster[ServerConfig, Any]
     links: Mapping[str, Link]
     upstreams: Mapping[str, Upstream]
     kept: Mapping[str, Assignment]
     view: CoreView
     control: ControlParts
-    models: ModelDesk
+    models: Models
     logger: Logger
     request_log: RequestLog
     ops_key: str | None
@@ -129,28 +158,18 @@ def build_core(
     config = in_force(written, before.config) if before else written
     said = said_by(config, around.members, found or {})
     servers = around.members.preview(said)
-    links = links_of(config, servers, around.environ)
+    connecting = around.connecting(config)
+    links = links_of(connecting, servers)
     ops_key = _ops_key(written, around.environ, before)
     restricted = restrictions_of(config, around.environ)
-    secrets = [*_secrets(config, around.environ, links), *around.shared.secrets]
-    secrets += _keys(ops_key, restricted)
-    logger = logger_for(config, secrets, around.log)
-    same = same_links(before, links)
-    ledger = ledger_of(config)
+    logger = _logger(config, around, links, keys=_keys(ops_key, restricted))
     told = Told(logger, around.models.server_back)
-    watcher = FleetWatcher(ledger.table, ledger.book, log=logger.warning, clock=CLOCK)
-    roster = roster_of(config, ledger, watcher, told, around.environ)
-    _take_in(servers, roster, ledger, before, same)
-    sequences = sequences_of(config, watcher, ledger.pool, ledger.book, around.shared)
-    view = CoreView(
-        fleet=watcher,
-        pool=ledger.pool,
-        channels=watcher,
-        aliases=aliases_of(config),
-        pages=scraper_of(config, roster.servers),
-        sequences=sequences,
-        store=around.shared.keeper,
-    )
+    same = same_links(before, links)
+    fleet = around.make_fleet(connecting, told)
+    ledger = fleet.ledger
+    _take_in(servers, fleet, before, same)
+    sequences = sequences_of(config, fleet.watcher, ledger.pool, ledger.book, around.shared)
+    view = _view(config, around, fleet, sequences)
     issuer = issuer_of(config, before.issuer if before else None, told=around.warn)
     return Core(
         written=written,
@@ -168,13 +187,14 @@ def build_core(
             issuer=issuer,
         ),
         table=ledger.table,
-        watcher=watcher,
-        roster=roster,
+        book=ledger.book,
+        watcher=fleet.watcher,
+        roster=fleet.roster,
         links=ledger.links,
         upstreams=ledger.upstreams,
         kept={name: assignment_of(config, ledger, told, name) for name in same},
         view=view,
-        control=control_parts(config, watcher, ledger.upstreams),
+        control=control_parts(config, fleet.watcher, ledger.upstreams),
         models=around.models,
         logger=logger,
         request_log=request_log(config, logger),
@@ -184,20 +204,41 @@ def build_core(
     )
 
 
+def _view(
+    config: Config, around: Surroundings, fleet: FleetParts, sequences: Sequences
+) -> CoreView:
+    return CoreView(
+        fleet=fleet.watcher,
+        pool=fleet.ledger.pool,
+        channels=fleet.channels,
+        aliases=aliases_of(config),
+        pages=scraper_of(config, fleet.roster.servers),
+        sequences=around.shown_sequences or sequences,
+        store=around.shared.keeper,
+    )
+
+
+def _logger(
+    config: Config, around: Surroundings, links: Mapping[str, Link], *, keys: Iterable[str]
+) -> Logger:
+    secrets = [*_secrets(config, around.environ, links), *around.shared.secrets, *keys]
+    logger = logger_for(config, secrets, around.log)
+    return logger if around.worker is None else logger.bind(worker=around.worker)
+
+
 def _take_in(
     servers: Iterable[ServerAdded[ServerConfig]],
-    roster: Roster[ServerConfig],
-    ledger: Ledger,
+    fleet: FleetParts,
     before: Core | None,
     same: Collection[str],
 ) -> None:
     for added in servers:
         name = added.server.name
         if before is not None and name in same:
-            ledger.links[name] = before.links[name]
-            roster.prepare(added, before.upstreams[name])
+            fleet.ledger.links[name] = before.links[name]
+            fleet.roster.prepare(added, before.upstreams[name])
         else:
-            roster.apply(added)
+            fleet.roster.apply(added)
 
 
 def said_by(config: Config, members: Members[ServerConfig], found: Said) -> Said:
@@ -238,13 +279,18 @@ def _api(
         restrictions=Restrictions(restricted),
         observer=around.observer,
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),
-        inbound=Inbound(config.api.max_inbound_bytes),
+        inbound=Inbound(_inbound_bytes(config, around.workers)),
         forwarded=ForwardedHeaders(config.api.forward_headers),
         authentication=authentication_of(config, issuer),
         unknown_model=lambda model: fleet.snapshot.unknown(model),  # noqa: PLW0108 - each time another
         draining=around.readiness.draining,
         clock=CLOCK,
     )
+
+
+def _inbound_bytes(config: Config, workers: int) -> int:
+    # Each worker has its part, and room for one body whatever its part is.
+    return max(config.api.max_inbound_bytes // workers, config.api.max_body_bytes)
 
 
 def _ops_key(written: Config, environ: Environ, before: Core | None) -> str | None:
@@ -265,10 +311,10 @@ def _keys(ops_key: str | None, restricted: Iterable[Restriction]) -> list[str]:
 
 
 def links_of(
-    config: Config, servers: Iterable[ServerAdded[ServerConfig]], environ: Environ
+    connecting: Connecting, servers: Iterable[ServerAdded[ServerConfig]]
 ) -> dict[str, Link]:
     """Return what the connections to each server depend on. Raises OSError or ValueError."""
-    return {a.server.name: link_of(config, a.server, environ) for a in servers}
+    return {added.server.name: connecting.link(added.server) for added in servers}
 
 
 def same_links(before: Core | None, links: Mapping[str, Link]) -> frozenset[str]:

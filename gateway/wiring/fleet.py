@@ -1,21 +1,23 @@
 """What a configuration means for routing and for the watch over the fleet."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import assert_never
+from typing import Any, Protocol, Self, TypeVar, assert_never
 
 from config.models import Config
 from config.servers import Server as ServerConfig
+from gateway.lifecycle import Watcher
 from gateway.observe.logs import Logger
+from gateway.ports import Channels, Fleet, FleetProbe
 from gateway.upstream.describe import ModelBook
 from gateway.upstream.prober import Announce, Assignment, ProbeSettings, ServerProber
-from gateway.upstream.roster import Factory, Roster
+from gateway.upstream.roster import Descriptions, Factory, Roster, Rows, Watching
 from gateway.upstream.transport import Upstream
 from gateway.upstream.watcher import FleetWatcher
-from gateway.wiring.clock import CLOCK, Environ
-from gateway.wiring.servers import Link, link_of, same_connection, target_of, upstream_of
+from gateway.wiring.clock import CLOCK
+from gateway.wiring.servers import Connecting, Link, same_connection, upstream_of
 from routing.balancing import Balancer
 from routing.balancing.least_request import LeastRequest
 from routing.balancing.peak_ewma import PeakEwma
@@ -24,12 +26,84 @@ from routing.fleet import FleetTable, ModelRules
 from routing.health.breaker import BreakerSettings
 from routing.health.ejection import EjectionSettings
 from routing.pool import Pool, PoolSettings
+from routing.shared import HostTable
 from routing.types import Server
 
+P = TypeVar("P", bound=Pool)
+T = TypeVar("T", bound=FleetTable)
+W = TypeVar("W")
 
-def _pool(config: Config) -> Pool:
+
+class Watch(Fleet, FleetProbe, Channels, Watcher, Protocol):
+    """What knows the fleet: it probes, or is told by the process that does."""
+
+    def start_diagnosis(self) -> None:
+        """Start to examine the servers."""
+
+    def take_over(self, before: Self, kept: Mapping[str, Assignment], *, now_s: float) -> None:
+        """Go on from `before` for the `kept` servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What the parts of the fleet are noted in."""
+
+    pool: Pool
+    table: FleetTable
+    book: ModelBook
+    links: dict[str, Link] = field(default_factory=dict)
+    upstreams: dict[str, Upstream] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetParts:
+    """The fleet of one configuration; it has no servers before `roster` takes them in."""
+
+    ledger: Ledger
+    watcher: Watch
+    channels: Channels
+    roster: Roster[ServerConfig, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who is told what becomes of the servers. `server_back` as in `gateway.control.ModelDesk`."""
+
+    logger: Logger
+    server_back: Callable[[str], None]
+
+
+class FleetMaker(Protocol):
+    """Builds the parts. Taking a server in raises OSError or ValueError."""
+
+    def __call__(self, connecting: Connecting, told: Told) -> FleetParts:
+        """Build them."""
+
+
+def probing_fleet(connecting: Connecting, told: Told) -> FleetParts:
+    """Build the parts of a process that does everything itself."""
+    config = connecting.config
+    ledger = Ledger(pool_of(config, Pool), table_of(config, FleetTable), ModelBook())
+    watcher = watcher_of(ledger, told.logger)
+    roster = roster_of(
+        connecting,
+        ledger,
+        log=told.logger.info,
+        watcher=watcher,
+        watched=partial(prober_of, config, ledger, told),
+    )
+    return FleetParts(ledger, watcher, watcher, roster)
+
+
+def watcher_of(ledger: Ledger, logger: Logger) -> FleetWatcher:
+    """Build the watch over all servers."""
+    return FleetWatcher(ledger.table, ledger.book, log=logger.warning, clock=CLOCK)
+
+
+def pool_of(config: Config, kind: type[P], counted_in: HostTable | None = None) -> P:
+    """Build the pool of the servers, without any."""
     breaker = config.breaker
-    return Pool(
+    return kind(
         (),
         random=random.random,
         settings=PoolSettings(
@@ -46,31 +120,8 @@ def _pool(config: Config) -> Pool:
             ejection=EjectionSettings(breaker.max_ejected_share),
         ),
         new_balancer=lambda model: _balancer(config, model),
+        table=counted_in,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """What the parts of the fleet are noted in, empty at first."""
-
-    pool: Pool
-    table: FleetTable
-    book: ModelBook = field(default_factory=ModelBook)
-    links: dict[str, Link] = field(default_factory=dict)
-    upstreams: dict[str, Upstream] = field(default_factory=dict)
-
-
-def ledger_of(config: Config) -> Ledger:
-    """Build what the fleet is noted in."""
-    return Ledger(_pool(config), table_of(config))
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Who is told what becomes of the servers. `server_back` as in `gateway.control.ModelDesk`."""
-
-    logger: Logger
-    server_back: Callable[[str], None]
 
 
 def assignment_of(config: Config, ledger: Ledger, told: Told, name: str) -> Assignment:
@@ -84,52 +135,69 @@ def assignment_of(config: Config, ledger: Ledger, told: Told, name: str) -> Assi
             up=lambda **fields: logger.info("server up", **fields),
             down=lambda **fields: logger.warning("server down", **fields),
         ),
-        last_reply_s=partial(_last_reply_s, ledger.pool, name),
+        last_reply_s=partial(last_reply_s, ledger.pool, name),
         on_return=partial(ledger.pool.reset_breakers, name, None, None),
         on_start=partial(told.server_back, name),
     )
 
 
+def prober_of(
+    config: Config, ledger: Ledger, told: Told, server: ServerConfig, upstream: Upstream
+) -> ServerProber:
+    """Build what probes a server."""
+    return ServerProber(
+        upstream,
+        expect=server.expect,
+        assignment=assignment_of(config, ledger, told, server.name),
+        clock=CLOCK,
+        random=random.random,
+    )
+
+
 def roster_of(
-    config: Config, ledger: Ledger, watcher: FleetWatcher, told: Told, environ: Environ
-) -> Roster[ServerConfig]:
-    """Build what takes servers in and lets them go. Taking one in raises OSError or ValueError."""
+    connecting: Connecting,
+    ledger: Ledger,
+    *,
+    log: Callable[..., Any],
+    watcher: Watching[W],
+    watched: Callable[[ServerConfig, Upstream], W],
+    rows: Rows | None = None,
+    descriptions: Descriptions | None = None,
+    kind: type[Roster[ServerConfig, Any]] = Roster,
+) -> Roster[ServerConfig, W]:
+    """Build what takes servers in and lets them go. Taking one in raises OSError or ValueError.
+
+    `watched` makes what `watcher` watches a server by. `rows` and `descriptions` are those of the
+    ledger unless given.
+    """
+    config = connecting.config
 
     def upstream(server: ServerConfig) -> Upstream:
-        link = ledger.links[server.name] = link_of(config, server, environ)
+        link = ledger.links[server.name] = connecting.link(server)
         return upstream_of(server.name, link)
 
-    def prober(server: ServerConfig, upstream: Upstream) -> ServerProber:
-        return ServerProber(
-            upstream,
-            expect=server.expect,
-            assignment=assignment_of(config, ledger, told, server.name),
-            clock=CLOCK,
-            random=random.random,
-        )
-
-    return Roster(
+    return kind(
         Factory(
             server=partial(server_of, config),
             upstream=upstream,
-            target=lambda server: target_of(server, environ),
-            prober=prober,
+            target=connecting.target,
+            watched=watched,
             same_connection=same_connection,
         ),
-        table=ledger.table,
+        table=rows or ledger.table,
         pool=ledger.pool,
-        book=ledger.book,
+        book=descriptions or ledger.book,
         watcher=watcher,
         upstreams=ledger.upstreams,
         leave_max_s=config.deadlines.max_s + config.upstream.detached_max_s,
         clock=CLOCK,
-        log=told.logger.info,
+        log=log,
     )
 
 
-def table_of(config: Config) -> FleetTable:
+def table_of(config: Config, kind: type[T]) -> T:
     """Build the table of what is observed of the servers, without any."""
-    return FleetTable(
+    return kind(
         (),
         quorum=config.fleet.default_version_quorum,
         recently_ready_s=config.fleet.recently_ready_s,
@@ -140,7 +208,8 @@ def table_of(config: Config) -> FleetTable:
     )
 
 
-def _last_reply_s(pool: Pool, server: str) -> float:
+def last_reply_s(pool: Pool, server: str) -> float:
+    """Return when a server last answered inference."""
     return pool.loads[server].last_reply_s
 
 

@@ -17,7 +17,7 @@ from gateway.wiring.core import Core, Surroundings, links_of, said_by, same_link
 from gateway.wiring.fleet import server_of, table_of
 from gateway.wiring.identity import keys_in_files
 from gateway.wiring.restart import in_force
-from routing.fleet import FleetSnapshot, ModelVersion
+from routing.fleet import FleetSnapshot, FleetTable, ModelVersion
 
 Plan = dict[str, Any]
 
@@ -33,7 +33,7 @@ def plan_of(core: Core, written: Config, around: Surroundings) -> Plan:
     servers = around.members.preview(said_by(applied, around.members, {}))
     before = [server.name for server in core.roster.servers()]
     after = [added.server.name for added in servers]
-    kept = same_links(core, links_of(applied, servers, around.environ))
+    kept = same_links(core, links_of(around.connecting(applied), servers))
     changed = differences(core.config, applied)
     return {
         "from": core.digest,
@@ -89,7 +89,7 @@ def _for_models(
     core: Core, applied: Config, servers: Sequence[ServerAdded[ServerConfig]]
 ) -> Iterator[str]:
     now_s = CLOCK()
-    table = table_of(applied)
+    table = table_of(applied, FleetTable)
     for added in servers:
         table.add(server_of(applied, added.server), now_s=now_s)
     # A server that is connected anew is taken to hold what it holds now.

@@ -1,8 +1,8 @@
 """What a reload cannot change: it stays as it was, and is told as waiting for a restart.
 
-Sockets are bound once; operators' decisions, and what gateways share, are kept where they were. A
-listener that was safe must not become unsafe half-way: as its address stays, so do its key and its
-kind of TLS.
+Sockets are bound once, one for each worker; operators' decisions, and what gateways share, are kept
+where they were. A listener that was safe must not become unsafe half-way: as its address stays, so
+do its key and its kind of TLS.
 """
 
 from config.control import ModelControl
@@ -22,6 +22,7 @@ def in_force(written: Config, running: Config) -> Config:
                 update={"max_open": running.sequences.max_open}
             ),
             "model_control": _model_control(written.model_control, running.model_control),
+            "workers": running.workers,
         }
     )
 

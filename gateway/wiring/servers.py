@@ -1,7 +1,7 @@
 """What the sections `servers` and `upstream` mean: connections, and what to examine."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from config.models import Config
@@ -31,18 +31,34 @@ class Link:
     metadata: tuple[tuple[str, str], ...] = field(repr=False)
 
 
-def link_of(config: Config, server: ServerConfig, environ: Environ) -> Link:
-    """Return what a server's connections depend on.
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    """How one configuration connects this process to servers.
 
-    Raises OSError or ValueError for a certificate or secret that is not there.
+    A process that `only_probes` needs one connection a server.
     """
-    return Link(
-        grpc=server.grpc,
-        expect=server.expect,
-        cancel=server.cancel_upstream,
-        options=_channel_options(config, server),
-        metadata=_metadata(server, environ),
-    )
+
+    config: Config
+    environ: Environ
+    only_probes: bool = False
+
+    def link(self, server: ServerConfig) -> Link:
+        """Return what a server's connections depend on.
+
+        Raises OSError or ValueError for a certificate or secret that is not there.
+        """
+        options = _channel_options(self.config, server)
+        return Link(
+            grpc=server.grpc,
+            expect=server.expect,
+            cancel=server.cancel_upstream,
+            options=replace(options, channels=1) if self.only_probes else options,
+            metadata=_metadata(server, self.environ),
+        )
+
+    def target(self, server: ServerConfig) -> Target:
+        """Return what to examine of a server. Raises as above."""
+        return target_of(server, self.environ)
 
 
 def upstream_of(name: str, link: Link) -> Upstream:

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from config.models import Config
 from config.secrets import secrets_in
 from config.stores import Redis as RedisConfig
 from config.stores import RedisTls, split_redis_url
-from gateway.ports import Descriptions, Fleet, SharedStore
+from gateway.lifecycle import Store
+from gateway.ports import Descriptions, Fleet, SharedStore, StoreState
 from gateway.sequences import Sequences, SequenceSettings
 from gateway.stores.memory import MemoryStore
 from gateway.stores.redis import RedisStore
@@ -20,11 +21,15 @@ from routing.pool import Pool
 from routing.sequences import OpenSequences
 
 
+class Keeper(Store, StoreState, Protocol):
+    """What is started and closed with the process, and shown to operators."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shared:
     """The store, what keeps it, what this process knows of it, and the secrets it needs."""
 
-    keeper: MemoryStore | RedisConnection
+    keeper: Keeper
     store: SharedStore
     secrets: tuple[str, ...] = field(default=(), repr=False)
     opened: OpenSequences = field(default_factory=OpenSequences)

@@ -22,6 +22,8 @@ from gateway.observe.batch import Batch
 from gateway.observe.logs import Logger, LogStream
 from gateway.observe.metrics import RequestMetrics, make_registry
 from gateway.ops.listener import OpsListener
+from gateway.ops.one_process import OneProcess
+from gateway.ports import Host
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import STEERING, StateFile
 from gateway.wiring.clock import CLOCK, WALL_CLOCK, Environ, now_text
@@ -38,11 +40,12 @@ from gateway.wiring.sources import feed_of
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """A gateway that can be run, the reference to its core, and what exchanges that."""
+    """A gateway that can be run, the reference to its core, what exchanges that, its processes."""
 
     gateway: Gateway
     cores: Cores
     reloader: Reloader
+    host: Host
 
     def logger(self) -> Logger:
         """Return the event log as the configuration in force wants it."""
@@ -83,7 +86,7 @@ def build(
     )
     cores.current = build_core(config, around)
     members.note(cores.current.said)
-    discovery = _discovery(config, cores, around)
+    discovery = discovery_of(config, cores, around)
     api_tls, ops_tls = listener_tls(config.api.tls), listener_tls(config.ops.tls)
     api = Listener(
         cores.api, api_socket, cut_off=cores.cut_off, limits=http_limits(config), tls=api_tls
@@ -91,19 +94,20 @@ def build(
 
     def apply(new: Core) -> None:
         batch.flush()  # by the rules these requests were answered under
-        _renew_certificates(new, api_tls, ops_tls)
+        renew_certificates(new, api_tls, ops_tls)
         api.limit(http_limits(new.config))
 
     reloader = Reloader(cores, around, source, discovery=discovery, apply=apply)
+    registry = make_registry(request_metrics, cores.view, reloader.state, discovery)
+    host = OneProcess(registry, explainer)
     ops = OpsListener(
         ops_socket,
-        registry=make_registry(request_metrics, cores.view, reloader.state, discovery),
+        host=host,
         view=cores.view,
         membership=discovery,
-        desk=_desk(config, cores),
+        desk=desk_of(config, cores),
         models=models,
         config=reloader,
-        explainer=explainer,
         not_ready_reason=readiness.not_ready_reason,
         key=cores.ops_key,
         tls=ops_tls,
@@ -117,17 +121,18 @@ def build(
         reloader=reloader,
         readiness=readiness,
         busy=cores.busy,
-        times=lambda: _shutdown_times(cores.current.config),
+        times=lambda: shutdown_times(cores.current.config),
         clock=CLOCK,
         log=cores.info,
         flush=batch.flush,
     )
-    return Shell(gateway, cores, reloader)
+    return Shell(gateway, cores, reloader, host)
 
 
-def _discovery(
+def discovery_of(
     config: Config, cores: Cores, around: Surroundings
 ) -> Discovery[DiscoveryConfig, ServerConfig]:
+    """Build what asks the sources; nothing is asked yet."""
     believed = Believed(
         around.members,
         answers=cores.answers,
@@ -145,14 +150,15 @@ def _discovery(
     return discovery
 
 
-def _desk(config: Config, cores: Cores) -> SteeringDesk:
+def desk_of(config: Config, cores: Cores) -> SteeringDesk:
+    """Build the operators' desk, and put what was kept into force. Raises ValueError."""
     store = StateFile(config.steering.state_file, STEERING)
     desk = SteeringDesk(cores.view, store, log=cores.warning, now=now_text)
     desk.restore()
     return desk
 
 
-def _renew_certificates(core: Core, api: ssl.SSLContext | None, ops: ssl.SSLContext | None) -> None:
+def renew_certificates(core: Core, api: ssl.SSLContext | None, ops: ssl.SSLContext | None) -> None:
     """Read certificates and keys again, for connections made from now on. Raises OSError.
 
     What waits for a restart is left alone: its files may be gone.
@@ -166,5 +172,6 @@ def _renew_certificates(core: Core, api: ssl.SSLContext | None, ops: ssl.SSLCont
             context.load_cert_chain(tls.cert_file, tls.key_file)
 
 
-def _shutdown_times(config: Config) -> ShutdownTimes:
+def shutdown_times(config: Config) -> ShutdownTimes:
+    """Return how long ending may take."""
     return ShutdownTimes(config.shutdown.drain_delay_s, config.shutdown.grace_s)

@@ -93,10 +93,16 @@ class Callers:
             self._note(*await exchange(self._port, WHOAMI.data))
 
     async def _keep(self) -> None:
-        async with await Connection.open(self._port) as connection:
+        connection = await Connection.open(self._port)
+        try:
             async for _ in self._turns():
                 reply = await connection.ask(KEPT)
                 self._note(reply.status, reply.body)
+                if reply.headers.get("connection") == "close":
+                    connection.close()
+                    connection = await Connection.open(self._port)
+        finally:
+            connection.close()
 
     async def _turns(self) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -14,6 +15,8 @@ from gateway.stores.memory import MemoryStore
 from gateway.stores.redis import RedisStore
 from gateway.stores.redis_client import RedisTarget, make_client
 from gateway.stores.redis_connection import RedisConnection, RedisLimits
+from gateway.workers.link import Link
+from gateway.workers.linked_store import SERVICE, LinkedStore, store_service
 from tests.redis_server import HOST, RedisServer
 
 PATIENT_S = 5.0
@@ -59,11 +62,33 @@ async def connected(
         await connection.close()
 
 
-@pytest.fixture(params=["memory", "redis"])
+@contextlib.asynccontextmanager
+async def linked(store: SharedStore) -> AsyncIterator[LinkedStore]:
+    """Give what a worker sees of a store in the supervisor."""
+    ours, theirs = socket.socketpair()
+    services = {SERVICE: store_service(store)}
+    ends = [
+        await Link.open(ours, on_message=print, services=services),
+        await Link.open(theirs, on_message=print, services={}),
+    ]
+    running = [asyncio.create_task(end.run()) for end in ends]
+    try:
+        yield LinkedStore(ends[1])
+    finally:
+        for end in ends:
+            await end.finish()
+        await asyncio.gather(*running)
+
+
+@pytest.fixture(params=["memory", "linked", "redis"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[SharedStore]:
     """Give each kind of store."""
     if request.param == "memory":
         yield MemoryStore(time.monotonic, max_entries=1000)
+        return
+    if request.param == "linked":
+        async with linked(MemoryStore(time.monotonic, max_entries=1000)) as store:
+            yield store
         return
     server: RedisServer = request.getfixturevalue("redis_server")
     async with connected(server.port) as connection:

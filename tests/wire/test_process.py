@@ -235,9 +235,12 @@ def taken_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("section", ["api", "ops"])
-def test_a_taken_port_is_refused_in_one_line(tmp_path: Path, taken_port: int, section: str) -> None:
-    config = configuration({"a": "127.0.0.1:9"})
+def test_a_taken_port_is_refused_in_one_line(
+    tmp_path: Path, taken_port: int, section: str, workers: int
+) -> None:
+    config = {**configuration({"a": "127.0.0.1:9"}), "workers": workers}
     config[section] |= {"host": "127.0.0.1", "port": taken_port}
     code, lines = run("serve", "--config", str(write(tmp_path, yaml.safe_dump(config))))
     assert code == 2

@@ -122,3 +122,13 @@ def test_numbers_are_not_taken_for_true_or_false(value):
 @pytest.mark.parametrize("value", ["auto", True, False])
 def test_auto_or_a_boolean(value):
     assert TypeAdapter(fields.Auto).validate_python(value) is value
+
+
+@pytest.mark.parametrize("value", ["auto", 1, 256])
+def test_a_number_of_workers(value):
+    assert TypeAdapter(fields.Workers).validate_python(value) == value
+
+
+@pytest.mark.parametrize("value", ["2", "many", 0, -1, 257, 1.0, 2.5, True, None])
+def test_what_is_no_number_of_workers(value):
+    assert "write auto, or a whole number from 1 to 256" in _refusal(fields.Workers, value)

@@ -55,6 +55,7 @@ def test_every_section_and_key_has_a_row():
         "| `steering.state_file` | file name | unset |",
     ):
         assert row in text
+    assert "Type: whole number, ≥ 1, ≤ 256 or `auto`. Default: `1`." in text
     assert "ops.key.env" not in text
 
 

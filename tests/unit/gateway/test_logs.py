@@ -273,3 +273,18 @@ def test_what_looks_like_a_callers_key_is_blanked() -> None:
     lines.logger.warning("x", path="/v2/tgk_0123456789ab_secret-Part_1/y", cut="tgk_0123456789ab_s")
     (event,) = lines.events
     assert (event["path"], event["cut"]) == ("/v2/[redacted]/y", "[redacted]")
+
+
+def test_on_a_shared_stream_lines_are_written_whole() -> None:
+    written: list[bytes] = []
+
+    class Pipe(io.BytesIO):
+        def write(self, part: bytes) -> int:  # type: ignore[override]
+            written.append(part)
+            return len(part)
+
+    buffer = LineBuffer(Pipe(), at_once_bytes=10)
+    for line in (b"four\n", b"five\n", b"6\n", b"longer than ten\n", b"7\n"):
+        buffer.write(line)
+    buffer.write_out()
+    assert written == [b"four\nfive\n", b"6\n", b"longer than ten\n", b"7\n"]

@@ -80,6 +80,26 @@ VIEW: dict[str, Any] = {
         {"of": "server", "server": "d", "circuit": "open"},
     ],
     "model_control": {"operations": [], "replay": None},
+    "workers": [
+        {
+            "slot": 0,
+            "pid": 4711,
+            "generation": 1,
+            "state": "ready",
+            "since_s": 61.4,
+            "requests_in_flight": 5,
+            "resident_bytes": 99 * 2**20,
+        },
+        {
+            "slot": 1,
+            "pid": 12,
+            "generation": 3,
+            "state": "starting",
+            "since_s": 0.6,
+            "requests_in_flight": 0,
+            "resident_bytes": 0,
+        },
+    ],
     "steering": {
         "cordoned": ["b", "c"],
         "blocks": [
@@ -119,6 +139,10 @@ b       cordoned        2.58.0          0         0  1 ready, 1 failing
 c       down, cordoned  -               0         0  2 ready
 d       up              2.58.0          0         0  2 ready
   c is down: connection refused
+
+WORKER  STATE     SINCE   PID  REQUESTS  MEMORY
+     0  ready      61 s  4711         5  99 MiB
+     1  starting    1 s    12         0   0 MiB
 
 MODEL  VERSION  ON  SERVERS
 m            1   2  a, d     default
@@ -173,7 +197,7 @@ def test_the_fleet() -> None:
 
 def test_a_quiet_fleet_has_no_empty_sections() -> None:
     view = copy.deepcopy(VIEW)
-    view |= {"servers": [server("a")], "models": [], "breakers": [], "findings": []}
+    view |= {"servers": [server("a")], "models": [], "breakers": [], "findings": [], "workers": []}
     view["steering"] = {"cordoned": [], "blocks": [], "survives_restart": False, "audit": []}
     view["config"] |= {"needs_restart": [], "last_error": None, "draining": []}
     assert as_text(view) == (

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from gateway.control import ControlParts, ControlSettings, ModelDesk
 from gateway.explain import Explainer
 from gateway.ops.listener import OpsListener
+from gateway.ops.one_process import OneProcess
 from gateway.ports import ConfigRefused
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import STEERING, StateFile
@@ -47,7 +48,7 @@ async def listening(
     sock = socket.create_server(("127.0.0.1", 0))
     listener = OpsListener(
         sock,
-        registry=CollectorRegistry(),
+        host=OneProcess(CollectorRegistry(), Explainer(fleet.view, fleet.clock)),
         view=fleet.view,
         membership=fleet.membership,
         desk=SteeringDesk(fleet.view, StateFile(None, STEERING), log=_silent, now=lambda: "now"),
@@ -64,7 +65,6 @@ async def listening(
             new_id=lambda: "op1",
         ),
         config=Configurations(),
-        explainer=Explainer(fleet.view, fleet.clock),
         not_ready_reason=lambda: reason,
         key=lambda: key,
     )
@@ -165,7 +165,7 @@ async def test_the_fleet_view_has_what_is_steered() -> None:
         view = json.loads((await get(client, "/fleet"))[1])
     sections = {"servers", "sources", "models", "findings", "store"}
     sections |= {"breakers", "steering", "config", "model_control"}
-    assert view.keys() == {"not_ready_reason", *sections}
+    assert view.keys() == {"not_ready_reason", "workers", *sections}
     (entry,) = view["steering"].pop("audit")
     assert entry == {
         "at": "now",

@@ -1,5 +1,6 @@
 """What is observed of the servers becomes the picture requests are routed on."""
 
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -485,3 +486,18 @@ def test_when_a_version_is_expected_back(
     spec = ModelSpec("m", 1, inputs=(), outputs=())
     route = VersionRoute(spec, (), loading=loading, last_ready_s=last_ready_s)
     assert route.expected(15.0, 10.0) is expected
+
+
+def test_a_table_goes_on_in_another_process() -> None:
+    """Signatures are compared by identity, which is another one there."""
+    here = FleetTable([Server("a"), Server("b")], quorum=0.5, recently_ready_s=300.0)
+    key = ModelVersion("m", 1)
+    for name in ("a", "b"):
+        here.learn_spec(name, ModelSpec("m", 1, inputs=(), outputs=()), now_s=1.0)
+        here.observe_ready(name, {key}, asked_s=1.0, now_s=1.0)
+        here.server_up(name, server_id=name, triton_version="2.51.0", now_s=1.0)
+    there: FleetTable = pickle.loads(pickle.dumps(here))
+    assert there.snapshot == here.snapshot
+    there.server_down("a", "gone", now_s=2.0)
+    there.server_down("b", "gone", now_s=2.0)
+    assert there.snapshot.models["m"].versions[1].servers == ()
