@@ -14,6 +14,7 @@ from config.alias_checks import check_aliases
 from config.discovery_checks import check_sources
 from config.fields import parse_ip, same_address, same_host
 from config.known import absent, known, ordered, servers, sources
+from config.limit_checks import check_limits
 from config.listeners import Api, Ops
 from config.model_checks import check_models
 from config.stores import split_redis_url
@@ -43,6 +44,7 @@ def check(root: Node, folder: Path) -> Iterator[Problem]:
     yield from check_models(root)
     yield from check_aliases(root)
     yield from check_tenants(root, folder)
+    yield from check_limits(root)
     yield from _exposed_ops(root)
     yield from _listeners_apart(root)
 

@@ -2,7 +2,7 @@
 
 What was reported already is not known, and neither is what may be meant by an unknown key beside
 it. Knows no rule but that one number is at most another. Called by `config.checks`,
-`config.model_checks` and `config.alias_checks`.
+`config.model_checks`, `config.alias_checks` and `config.limit_checks`.
 """
 
 from collections.abc import Iterator

@@ -123,6 +123,10 @@ class Api(Section):
     """Headers of the callers that go to the servers, as gRPC metadata. A Triton started with
     `--grpc-header-forward-pattern` makes request parameters of them. The default passes W3C trace
     contexts on. What gRPC cannot carry is left out, and named in the log."""
+    older_limit_headers: bool = False
+    """Add `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (seconds) of the
+    tightest limit to `RateLimit-Policy` and `RateLimit`. Off by default: these older names mean
+    something else at each service; switch it on for clients that look at them."""
     keepalive_timeout_s: Seconds = 75.0
     """How long an idle client connection is kept open, in seconds. Longer than the 60 s of common
     load balancers, so that they close first and no request meets a closing connection."""

@@ -14,6 +14,7 @@ from config.auth import Auth
 from config.control import ModelControl, ServerSettings
 from config.discovery import Discovery
 from config.fields import ModelName, Section, Source, Workers
+from config.limits import Limit, LimitName
 from config.listeners import Api, Ops
 from config.policies import (
     Balancing,
@@ -83,6 +84,9 @@ class Config(Section):
     as `auth.mode` is `off`."""
     tiers: Mapping[TierName, Tier] = Field(default_factory=dict)
     """What tenants have in common, by the name they refer to as their `tier`."""
+    limits: Mapping[LimitName, Limit] = Field(default_factory=dict)
+    """Rate limits, by name. A request has to be within all that concern it; one that is not is
+    answered 429 and counts nowhere."""
     sequences: Sequences = Field(default_factory=Sequences)
     """Requests that belong together and need the state in one server."""
     redis: Redis | None = None

@@ -73,7 +73,7 @@ class Attempt:
         upstream, lease = self.upstream, self.lease
         if upstream is None or upstream.ended:
             lease.release()
-        elif upstream.abandon(lease.release):
+        elif upstream.abandon(self._exchange.until_ended(lease.release)):
             lease.detach()
             self._exchange.detached = True
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gateway.faults import Fault, Kind
+from gateway.places import Places
 from routing.choices import Choices
+from routing.limits import LimitState, Source
 from routing.pool import Lease
 from routing.sequences import Pin
 
@@ -56,7 +58,9 @@ class Exchange:
     `hedges` what became of each time a second server was to be asked. `pin` is where the state of
     its sequence is, None if it belongs to none: such a request goes there or nowhere, and once.
     `dropped_headers` could not be passed on. `events` counts the answers of a stream so far; the
-    first was there at `first_event_s`. `outcome` names what became of it: "ok" or the kind of the
+    first was there at `first_event_s`. `places` are what it holds under limits of concurrency, None
+    if nothing; `limits` is what the enforced limits said of it, `limited_by` what decided on them.
+    `outcome` names what became of it: "ok" or the kind of the
     fault.
     """
 
@@ -84,6 +88,9 @@ class Exchange:
     pin: Pin | None = None
     detached: bool = False
     dropped_headers: tuple[str, ...] = ()
+    places: Places | None = None
+    limits: tuple[LimitState, ...] = ()
+    limited_by: Source = Source.SHARED
     events: int = 0
     first_event_s: float | None = None
     status: int = 0
@@ -111,6 +118,10 @@ class Exchange:
         self.server = lease.server
         self.attempts += 1
         self.choices.append((lease.choices, lease.server))
+
+    def until_ended(self, on_end: Callable[[], None]) -> Callable[[], None]:
+        """Return what is to be called when a call has really ended: `on_end`, and its place."""
+        return on_end if self.places is None else self.places.until(on_end)
 
     def count_event(self) -> None:
         """Note one more answer."""

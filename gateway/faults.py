@@ -29,6 +29,7 @@ class Kind(Enum):
     NOT_READY = "not_ready"  # the model exists but nothing can serve it now
     DRAINING = "draining"  # the server is going down and takes nothing new
     OVERLOADED = "overloaded"
+    LIMITED = "limited"  # the caller has used up a limit of its own
     LOST = "lost"  # the state of a sequence is gone: it has to begin again
     DEADLINE = "deadline"  # the time allowed for the request ran out
     SHUTDOWN = "shutdown"  # the gateway went down before the answer was there

@@ -6,6 +6,7 @@ special about streams is in `gateway.streams`, which goes through the same stage
 """
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from gateway.codec.types import InferCall, InferReply
 from gateway.exchange import Exchange, Hedge
 from gateway.faults import Fault
 from gateway.hedging import HedgePolicy, hedged
+from gateway.limits.admission import Admission, cost_of
 from gateway.ports import Clock, Fleet, Transport
 from gateway.sequences import Sequences, Turn
 from routing.aliases import Aliases
@@ -128,6 +130,7 @@ class Pipeline:
         deadlines: Deadlines,
         retries: Retries,
         sequences: Sequences,
+        admission: Admission,
         max_unpacked_bytes: int,
         clock: Clock,
     ) -> None:
@@ -139,6 +142,7 @@ class Pipeline:
         self.deadlines = deadlines
         self._retries = retries
         self._sequences = sequences
+        self._admission = admission
         self._max_unpacked_bytes = max_unpacked_bytes
         self._clock = clock
 
@@ -199,6 +203,21 @@ class Pipeline:
 
         Raises Fault.
         """
+        async with self.admitted(exchange, route.spec, call):
+            return await self._ask(exchange, route, call, asked=asked)
+
+    def admitted(
+        self, exchange: Exchange, spec: ModelSpec, call: InferCall
+    ) -> AbstractAsyncContextManager[None]:
+        """Return what lets a request in, within its limits, for the length of a block."""
+        if not self._admission.concerns(exchange):
+            return nullcontext()
+        exchange.enter("admit")
+        return self._admission.admit(exchange, cost_of(call, batches=spec.max_batch_size > 0))
+
+    async def _ask(
+        self, exchange: Exchange, route: VersionRoute, call: InferCall, *, asked: int | None
+    ) -> InferReply:
         if not call.is_sequence():
             return await self._send_unary(exchange, route, call)
         turn = await self.join(exchange, route, call, asked=asked)

@@ -16,6 +16,7 @@ from gateway.operations import Order, Report
 from routing.aliases import Aliases
 from routing.fleet import FleetSnapshot, ModelVersion
 from routing.pool import Pool
+from routing.quota import Answer, Ask
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
@@ -272,6 +273,29 @@ class SharedStore(Protocol):
         """Take `value` away; anything else at `key` stays."""
 
 
+class QuotaStore(Protocol):
+    """What is used up of quotas, over all processes and gateways; see `routing.quota`.
+
+    Every operation is atomic and may be carried out elsewhere; all raise StoreDown. A place is
+    named by its key and its holder.
+    """
+
+    async def decide(self, ask: Ask) -> Answer:
+        """Charge all that is asked for, or nothing if something enforced does not fit."""
+
+    async def give_back(self, amounts_us: Mapping[str, int]) -> None:
+        """Take back what was charged at each key, as far as it is not worked off."""
+
+    async def hold(self, places: Sequence[tuple[str, str]], *, ttl_s: float) -> list[int]:
+        """Keep places for `ttl_s` from now, whatever the limit; return how many are taken."""
+
+    async def free(self, places: Sequence[tuple[str, str]]) -> None:
+        """Give places back; those that are not held are left alone."""
+
+    async def forget(self, keys: Sequence[str]) -> None:
+        """Make quotas as if they had never been used."""
+
+
 class StoreState(Protocol):
     """What operators see of the shared store."""
 
@@ -294,6 +318,25 @@ class OpenSequenceCounts(Protocol):
         """Return how many sequences are open on each server; servers without are left out."""
 
 
+class LimitsDesk(Protocol):
+    """What operators see of the rate limits, and do about them."""
+
+    def view(self) -> Mapping[str, Any]:
+        """Return the rules, and how decisions are made at the moment."""
+
+    def decisions(self) -> Mapping[tuple[str, str], int]:
+        """Return how often each rule (by name) has `allowed`, `denied` or `observed`."""
+
+    def sources(self) -> Mapping[str, int]:
+        """Return how many decisions were made by what: `shared`, `local`, `open`, `closed`."""
+
+    async def show(self, tenant: str) -> Mapping[str, Any]:
+        """Return what a tenant has used up. Raises StoreDown."""
+
+    async def reset(self, tenant: str, *, by: str) -> Mapping[str, Any]:
+        """Give a tenant its whole quotas back. Raises StoreDown."""
+
+
 @dataclass(frozen=True, slots=True)
 class CoreView:
     """What a reload of the configuration replaces, as far as operators look at it and steer it."""
@@ -305,6 +348,7 @@ class CoreView:
     pages: MetricsPages
     sequences: OpenSequenceCounts
     store: StoreState
+    limits: LimitsDesk
 
 
 CurrentView = Callable[[], CoreView]

@@ -77,6 +77,7 @@ class StreamedEvents(Events):
         self._turn = turn
         self._failed: Fault | None = None
         self._over = False
+        self._ended = exchange.until_ended(_nothing)  # its place is taken as long as it lasts
 
     async def next(self) -> bytes | Fault | None:
         """Return the next event; see `Events.next`."""
@@ -133,6 +134,7 @@ class StreamedEvents(Events):
         if not self._over:
             self._over = True
             self._attempt.over(blame, fault)
+            self._ended()
 
 
 @dataclass(slots=True)
@@ -187,10 +189,11 @@ class Streams:
             exchange.enter("reply")
             return Events(exchange, encode_generated(reply))
         opening = _Opening(exchange, call, idle_s)
-        if not call.is_sequence():
-            return await self._send(opening, route)
-        opening.turn = await self._pipeline.join(exchange, route, call, asked=request.version)
-        return await self._send_in_turn(opening, opening.turn)
+        async with self._pipeline.admitted(exchange, route.spec, call):
+            if not call.is_sequence():
+                return await self._send(opening, route)
+            opening.turn = await self._pipeline.join(exchange, route, call, asked=request.version)
+            return await self._send_in_turn(opening, opening.turn)
 
     async def _send_in_turn(self, opening: _Opening, turn: Turn) -> Events:
         """Open the stream of a sequence; it leaves its place there when it is closed."""
@@ -240,6 +243,10 @@ class Streams:
             idle_s=opening.idle_s,
             turn=opening.turn,
         )
+
+
+def _nothing() -> None:
+    pass
 
 
 def _encoded(reply: InferReply, turn: Turn | None) -> bytes:

@@ -15,6 +15,7 @@ from gateway.cli.explain import explain
 from gateway.cli.fleet import fleet
 from gateway.cli.init import init
 from gateway.cli.keys import keys_app
+from gateway.cli.limits import limits_app
 from gateway.cli.models import load, unload
 from gateway.cli.reload import reload
 from gateway.cli.restart import restart
@@ -45,6 +46,7 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(servers_app, name="servers")
 app.add_typer(model_app, name="model")
 app.add_typer(breaker_app, name="breaker")
+app.add_typer(limits_app, name="limits")
 
 
 def _print_version(wanted: bool) -> None:

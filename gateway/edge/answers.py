@@ -20,6 +20,7 @@ STATUS = {
     Kind.NOT_ALLOWED: 405,
     Kind.LOST: 409,
     Kind.TOO_LARGE: 413,
+    Kind.LIMITED: 429,
     Kind.CLIENT_GONE: 499,  # nobody reads it; it is for the log
     Kind.FAILED: 500,
     Kind.INTERNAL: 500,

@@ -18,6 +18,7 @@ from gateway.edge.authentication import Authentication
 from gateway.edge.control import Asked, ControlHandler
 from gateway.edge.event_response import EventResponse
 from gateway.edge.forward import ForwardedHeaders
+from gateway.edge.limits import limit_headers
 from gateway.edge.metadata import Handler
 from gateway.edge.receive import REQUEST_ID, BodyLimits, Inbound, read_body, request_id, timeout_s
 from gateway.edge.response import WholeResponse
@@ -33,6 +34,12 @@ from routing.errors import RoutingError
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _BINARY = "application/octet-stream"
 _EVENTS = "text/event-stream; charset=utf-8"
+# What stands between must neither keep events nor collect them first.
+_EVENT_HEADERS = {
+    "Content-Type": _EVENTS,
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
 _log = logging.getLogger(__name__)
 
 
@@ -57,6 +64,7 @@ class Api:
         forwarded: ForwardedHeaders,
         authentication: Authentication | None,
         unknown_model: Callable[[str], RoutingError],
+        older_limit_headers: bool,
         draining: Callable[[], bool],
         clock: Clock,
     ) -> None:
@@ -71,6 +79,7 @@ class Api:
         self._forwarded = forwarded
         self._authentication = authentication
         self._unknown_model = unknown_model
+        self._older_limit_headers = older_limit_headers
         self._draining = draining
         self._clock = clock
         self._running: set[asyncio.Task[object]] = set()
@@ -186,7 +195,7 @@ class Api:
         exchange.enter("reply")
         exchange.status = answer.status
         exchange.bytes_out = answer.length
-        answer.headers |= _gateway_headers(exchange)
+        answer.headers |= self._gateway_headers(exchange)
         response = WholeResponse(
             answer,
             close=answer.close or self._draining(),
@@ -196,13 +205,25 @@ class Api:
         await response.write_eof()
         return response
 
+    def _gateway_headers(self, exchange: Exchange) -> dict[str, str]:
+        headers = {
+            REQUEST_ID: exchange.request_id,
+            "Server": SERVER,
+            "Server-Timing": _server_timing(exchange),
+        }
+        if exchange.limits:
+            headers |= limit_headers(exchange, older=self._older_limit_headers)
+        return headers
+
     async def _write_events(
         self, exchange: Exchange, request: web.BaseRequest, events: Events
     ) -> web.StreamResponse:
         exchange.enter("reply")
         exchange.status = 200
         response = EventResponse(
-            _event_headers(exchange), close=self._draining(), stall_s=self._body_limits.stall_s
+            _EVENT_HEADERS | self._gateway_headers(exchange),
+            close=self._draining(),
+            stall_s=self._body_limits.stall_s,
         )
         try:
             await self._pass_on(exchange, request, events, response)
@@ -295,24 +316,6 @@ def _infer_answer(infer: AnsweredInfer) -> Answer:
 def _is_the_models(fault: Fault) -> bool:
     """Whether a model reported it: in a stream that is an event even when it is the first one."""
     return fault.origin is Origin.UPSTREAM and fault.blame in (Blame.VERSION, Blame.FATAL)
-
-
-def _gateway_headers(exchange: Exchange) -> dict[str, str]:
-    return {
-        REQUEST_ID: exchange.request_id,
-        "Server": SERVER,
-        "Server-Timing": _server_timing(exchange),
-    }
-
-
-def _event_headers(exchange: Exchange) -> dict[str, str]:
-    # What stands between must neither keep events nor collect them first.
-    return {
-        "Content-Type": _EVENTS,
-        "Cache-Control": "no-cache",
-        "X-Accel-Buffering": "no",
-        **_gateway_headers(exchange),
-    }
 
 
 def _server_timing(exchange: Exchange) -> str:

@@ -312,6 +312,32 @@ class StoreMetrics(Collector):
         yield sequences
 
 
+class LimitMetrics(Collector):
+    """What the rate limits have decided."""
+
+    def __init__(self, view: CurrentView) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families; called by the registry."""
+        limits = self._view().limits
+        decisions = _counter(
+            "limit_decisions",
+            "Decisions of each rate limit: allowed, denied, or (not enforced) observed.",
+            "limit", "outcome",
+        )  # fmt: skip
+        for key, count in limits.decisions().items():
+            decisions.add_metric(key, count)
+        yield decisions
+        yield _counted(
+            "limited_requests",
+            "Requests under rate limits, by what has decided: the shared store or, while it is "
+            "down, this process (local), nobody (open), a refusal (closed).",
+            "decided_by",
+            limits.sources(),
+        )
+
+
 class ConfigMetrics(Collector):
     """Which configuration is in force, and whether the last attempt to replace it failed."""
 
@@ -401,6 +427,7 @@ def make_registry(
         requests,
         FleetMetrics(view),
         StoreMetrics(view),
+        LimitMetrics(view),
         ConfigMetrics(config),
         DiscoveryMetrics(membership),
     )

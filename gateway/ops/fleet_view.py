@@ -27,6 +27,7 @@ def fleet_view(view: CoreView, membership: Membership) -> dict[str, Any]:
             "up": down is None,
             **({} if down is None else {"reason": down}),
         },
+        "limits": dict(view.limits.view()),
         "breakers": [
             {"of": of, "server": server, "circuit": breaker.circuit.value}
             for of, breakers in pool.breakers().items()

@@ -1,12 +1,13 @@
 """The ops listener: /healthz and /readyz for probes, the rest for operators.
 
 Reading: /metrics, /metrics/fleet (the servers' own metrics, merged), /fleet, /servers/NAME,
-/explain, /config/plan, /operations/ID, /workers. Steering, by POST: /servers/NAME/cordon and
-/uncordon, /models/NAME/block and /unblock, /breakers/reset, /config/reload, /restart. Changing
-servers, by POST: /models/NAME/load and /unload, with bodies as in Triton's API and `?server=`, once
-or more; they are answered when they have begun. Who asked is taken from the header X-Actor. With a
-key set, everything but the two health routes needs `Authorization: Bearer <key>`. Refusals are
-JSON: `error` for people, `code` for programs.
+/explain, /limits/TENANT, /config/plan, /operations/ID, /workers. Steering, by POST:
+/servers/NAME/cordon and /uncordon, /models/NAME/block and /unblock, /breakers/reset,
+/limits/TENANT/reset, /config/reload, /restart. Changing servers, by POST: /models/NAME/load and
+/unload, with bodies as in Triton's API and `?server=`, once or more; they are answered when they
+have begun. Who asked is taken from the header X-Actor. With a key set, everything but the two
+health routes needs `Authorization: Bearer <key>`. Refusals are JSON: `error` for people, `code` for
+programs.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from gateway.names import UnknownName
 from gateway.operations import Order
 from gateway.ops.exposition import TEXT_FORMAT, fleet_page
 from gateway.ops.fleet_view import fleet_view, server_view
-from gateway.ports import ConfigDesk, ConfigRefused, CurrentView, Host, Membership
+from gateway.ports import ConfigDesk, ConfigRefused, CurrentView, Host, Membership, StoreDown
 from gateway.steering import MAX_VERSION, SteeringDesk
 from routing.steering import Block
 
@@ -86,6 +87,8 @@ class OpsListener:
                 web.post("/models/{model}/block", self._block),
                 web.post("/models/{model}/unblock", self._unblock),
                 web.post("/breakers/reset", self._reset_breakers),
+                web.get("/limits/{tenant}", self._limits),
+                web.post("/limits/{tenant}/reset", self._reset_limits),
                 web.get("/config/plan", self._plan),
                 web.post("/config/reload", self._reload),
                 web.post("/models/{model}/load", self._load),
@@ -192,6 +195,13 @@ class OpsListener:
         )
         return _json(done)
 
+    async def _limits(self, request: web.Request) -> web.Response:
+        return _json(await self._view().limits.show(request.match_info["tenant"]))
+
+    async def _reset_limits(self, request: web.Request) -> web.Response:
+        tenant = request.match_info["tenant"]
+        return _json(await self._view().limits.reset(tenant, by=_actor(request)))
+
     async def _plan(self, _: web.Request) -> web.Response:
         return _json(await self._config.plan())
 
@@ -222,6 +232,8 @@ async def _refusals(request: web.Request, handler: _Handler) -> web.StreamRespon
         return _refusal(str(error), "unknown_name", status=404)
     except ConfigRefused as error:
         return _refusal(str(error), "refused", status=422, problems=error.problems)
+    except StoreDown as error:
+        return _refusal(f"the shared store is down: {error}", "store_down", status=503)
     except (ValueError, Fault) as error:
         return _refusal(str(error), "invalid", status=400)
 

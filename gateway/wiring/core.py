@@ -21,6 +21,8 @@ from gateway.edge.receive import BodyLimits, Inbound
 from gateway.edge.restricted import Restriction, Restrictions
 from gateway.identity.issuer import IssuerKeys
 from gateway.lifecycle import Readiness
+from gateway.limits.admission import Admission
+from gateway.limits.desk import LimitsDesk
 from gateway.members import Members, ServerAdded
 from gateway.observe.logs import Logger, LogStream, RequestLog
 from gateway.ports import CoreView, LogEvent, ModelCommands, Observer, OpenSequenceCounts
@@ -41,6 +43,7 @@ from gateway.wiring.fleet import (
     probing_fleet,
 )
 from gateway.wiring.identity import authentication_of, issuer_of, keys_in_files
+from gateway.wiring.limits import rules_of, tier_of
 from gateway.wiring.logs import logger_for, request_log
 from gateway.wiring.requests import aliases_of, metadata_routes, pipeline_of, streams_of
 from gateway.wiring.restart import in_force
@@ -169,8 +172,22 @@ def build_core(
     ledger = fleet.ledger
     _take_in(servers, fleet, before, same)
     sequences = sequences_of(config, fleet.watcher, ledger.pool, ledger.book, around.shared)
-    view = _view(config, around, fleet, sequences)
+    rules = rules_of(config)
+    view = _view(
+        config,
+        around,
+        fleet,
+        sequences,
+        LimitsDesk(
+            rules,
+            around.shared.limiter,
+            fleet.watcher,
+            tier_of=tier_of(config),
+            log=logger.warning,
+        ),
+    )
     issuer = issuer_of(config, before.issuer if before else None, told=around.warn)
+    admission = Admission(rules, around.shared.limiter)
     return Core(
         written=written,
         config=config,
@@ -182,6 +199,7 @@ def build_core(
             view,
             ledger,
             sequences=sequences,
+            admission=admission,
             logger=logger,
             restricted=restricted,
             issuer=issuer,
@@ -205,7 +223,11 @@ def build_core(
 
 
 def _view(
-    config: Config, around: Surroundings, fleet: FleetParts, sequences: Sequences
+    config: Config,
+    around: Surroundings,
+    fleet: FleetParts,
+    sequences: Sequences,
+    limits: LimitsDesk,
 ) -> CoreView:
     return CoreView(
         fleet=fleet.watcher,
@@ -215,6 +237,7 @@ def _view(
         pages=scraper_of(config, fleet.roster.servers),
         sequences=around.shown_sequences or sequences,
         store=around.shared.keeper,
+        limits=limits,
     )
 
 
@@ -255,6 +278,7 @@ def _api(
     ledger: Ledger,
     *,
     sequences: Sequences,
+    admission: Admission,
     logger: Logger,
     restricted: Sequence[Restriction],
     issuer: IssuerKeys | None,
@@ -269,7 +293,9 @@ def _api(
         readiness=around.readiness,
     )
     transport = GrpcTransport(ledger.upstreams, detached_max_s=config.upstream.detached_max_s)
-    pipeline = pipeline_of(config, fleet, aliases, view.pool, transport, sequences=sequences)
+    pipeline = pipeline_of(
+        config, fleet, aliases, view.pool, transport, sequences=sequences, admission=admission
+    )
     controls = control_routes(config, fleet, ledger.upstreams, around.models, logger)
     return Api(
         pipeline=pipeline,
@@ -283,6 +309,7 @@ def _api(
         forwarded=ForwardedHeaders(config.api.forward_headers),
         authentication=authentication_of(config, issuer),
         unknown_model=lambda model: fleet.snapshot.unknown(model),  # noqa: PLW0108 - each time another
+        older_limit_headers=config.api.older_limit_headers,
         draining=around.readiness.draining,
         clock=CLOCK,
     )

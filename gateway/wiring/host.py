@@ -58,6 +58,8 @@ from gateway.workers.fleet_feed import ToldBook, ToldRoster, ToldTable
 from gateway.workers.host import HostChannels, HostPool, HostSequences, WorkerHost
 from gateway.workers.life import END_MARGIN_S, HostGateway
 from gateway.workers.linked_models import SERVICE as MODELS
+from gateway.workers.linked_quotas import SERVICE as QUOTAS
+from gateway.workers.linked_quotas import quota_service
 from gateway.workers.linked_store import SERVICE, store_service
 from gateway.workers.messages import BreakerNews, Refused, Report, Start
 from gateway.workers.process import start
@@ -309,7 +311,11 @@ def _hooks(
         first=first,
         on_message=on_message,
         on_end=on_end,
-        services={SERVICE: store_service(shared.store), MODELS: command},
+        services={
+            SERVICE: store_service(shared.store),
+            QUOTAS: quota_service(shared.quotas),
+            MODELS: command,
+        },
     )
 
 

@@ -12,6 +12,7 @@ from gateway.edge.metadata import MetadataRoutes
 from gateway.fanout import FleetStatistics
 from gateway.hedging import HedgePolicy
 from gateway.lifecycle import Readiness
+from gateway.limits.admission import Admission
 from gateway.pipeline import Deadlines, Pipeline, Retries
 from gateway.ports import Descriptions, Fleet, Transport
 from gateway.sequences import Sequences
@@ -61,6 +62,7 @@ def pipeline_of(
     transport: Transport,
     *,
     sequences: Sequences,
+    admission: Admission,
 ) -> Pipeline:
     """Build the pipeline of inference requests."""
     return Pipeline(
@@ -87,6 +89,7 @@ def pipeline_of(
         ),
         retries=_retries(config),
         sequences=sequences,
+        admission=admission,
         max_unpacked_bytes=config.api.max_unpacked_bytes,
         clock=CLOCK,
     )

@@ -1,18 +1,21 @@
-"""What gateways share, and what of it outlasts a reload: the store, and the open sequences."""
+"""What gateways share, and what of it outlasts a reload: the store, open sequences, the limiter."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 from config.models import Config
 from config.secrets import secrets_in
 from config.stores import Redis as RedisConfig
 from config.stores import RedisTls, split_redis_url
 from gateway.lifecycle import Store
-from gateway.ports import Descriptions, Fleet, SharedStore, StoreState
+from gateway.limits.limiter import Limiter
+from gateway.ports import Descriptions, Fleet, QuotaStore, SharedStore, StoreState
 from gateway.sequences import Sequences, SequenceSettings
 from gateway.stores.memory import MemoryStore
+from gateway.stores.quotas import MemoryQuotas, RedisQuotas
 from gateway.stores.redis import RedisStore
 from gateway.stores.redis_client import RedisTarget, make_client
 from gateway.stores.redis_connection import RedisConnection, RedisLimits
@@ -31,8 +34,19 @@ class Shared:
 
     keeper: Keeper
     store: SharedStore
+    quotas: QuotaStore
+    limiter: Limiter
     secrets: tuple[str, ...] = field(default=(), repr=False)
     opened: OpenSequences = field(default_factory=OpenSequences)
+
+    async def start(self) -> None:
+        """Begin to connect."""
+        await self.keeper.start()
+
+    async def close(self) -> None:
+        """Give back what is held, and close the connections."""
+        await self.limiter.close()
+        await self.keeper.close()
 
 
 def shared_of(
@@ -46,7 +60,7 @@ def shared_of(
     settings = config.redis
     if settings is None:
         memory = MemoryStore(CLOCK, max_entries=config.sequences.max_open)
-        return Shared(memory, memory)
+        return shared_with(memory, memory, MemoryQuotas(CLOCK))
     connection = RedisConnection(
         make_client(
             _redis_target(settings, environ),
@@ -60,7 +74,16 @@ def shared_of(
         told_down=told_down,
     )
     secrets = tuple(secret.reveal(environ) for _, secret in secrets_in(settings))
-    return Shared(connection, RedisStore(connection), secrets)
+    quotas = RedisQuotas(connection)
+    return shared_with(connection, RedisStore(connection), quotas, secrets)
+
+
+def shared_with(
+    keeper: Keeper, store: SharedStore, quotas: QuotaStore, secrets: tuple[str, ...] = ()
+) -> Shared:
+    """Put together what is shared through these."""
+    limiter = Limiter(quotas, me=uuid4().hex, down=keeper.down_reason, clock=CLOCK)
+    return Shared(keeper, store, quotas, limiter, secrets)
 
 
 def sequences_of(

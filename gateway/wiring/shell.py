@@ -116,7 +116,7 @@ def build(
         api=api,
         ops=ops,
         watcher=cores,
-        store=shared.keeper,
+        store=shared,
         discovery=discovery,
         reloader=reloader,
         readiness=readiness,

@@ -16,7 +16,7 @@ from gateway.lifecycle import Readiness
 from gateway.members import Members, ServerAdded
 from gateway.observe.batch import Batch
 from gateway.observe.logs import LogStream
-from gateway.observe.metrics import RequestMetrics, StoreMetrics, registry_of
+from gateway.observe.metrics import LimitMetrics, RequestMetrics, StoreMetrics, registry_of
 from gateway.observe.pages import page
 from gateway.tasks import spawn
 from gateway.upstream.describe import ModelBook
@@ -35,7 +35,7 @@ from gateway.wiring.fleet import (
 )
 from gateway.wiring.listeners import http_limits, listener_tls
 from gateway.wiring.servers import Connecting, same_connection
-from gateway.wiring.sharing import Shared, shared_of
+from gateway.wiring.sharing import Shared, shared_of, shared_with
 from gateway.wiring.shell import renew_certificates, shutdown_times
 from gateway.workers.counters import size_for, table_in
 from gateway.workers.duty import Duty, SupervisorGone
@@ -43,6 +43,7 @@ from gateway.workers.fleet_mirror import FleetMirror, Replicated
 from gateway.workers.life import WorkerLife
 from gateway.workers.link import Link, Service
 from gateway.workers.linked_models import LinkedModels
+from gateway.workers.linked_quotas import LinkedQuotas
 from gateway.workers.linked_store import LinkedStore
 from gateway.workers.messages import NewConfig, Refused, Report, Start
 from routing.fleet import FleetTable
@@ -158,7 +159,8 @@ def _duty(
     api: _Listening,
     requests: RequestMetrics,
 ) -> Duty:
-    registry, batch = registry_of(requests, StoreMetrics(cores.view)), cast(Batch, around.observer)
+    registry = registry_of(requests, StoreMetrics(cores.view), LimitMetrics(cores.view))
+    batch = cast(Batch, around.observer)
 
     def exchange(to: NewConfig) -> None:
         new = build_core(to.config, fleets.around(to, around), before=cores.current)
@@ -182,7 +184,7 @@ def _duty(
         apply=cores.apply,
         exchange=exchange,
         close=cores.stop,
-        store=around.shared.keeper,
+        store=around.shared,
         view=cores.view,
         in_flight=partial(_in_flight, cores),
         page=lambda: page(registry),
@@ -212,7 +214,7 @@ def _shared(config: Config, environ: Environ, link: Link, cores: Cores) -> Share
     if config.redis is not None:
         return shared_of(config, environ, told_up=cores.info, told_down=cores.warning)
     store = LinkedStore(link)
-    return Shared(store, store)
+    return shared_with(store, store, LinkedQuotas(link))
 
 
 def _services(duty: Duty, explainer: Explainer, cores: Cores) -> dict[str, Service]:

@@ -16,15 +16,19 @@ from gateway.codec.types import InferCall, InferReply, OutputTensor
 from gateway.exchange import ANONYMOUS, Exchange
 from gateway.faults import Blame, Fault, Kind, Origin, Replay
 from gateway.hedging import HedgePolicy
+from gateway.limits.admission import Admission
+from gateway.limits.limiter import Limiter
 from gateway.pipeline import AnsweredInfer, Deadlines, Pipeline, ReceivedInfer, Retries
 from gateway.ports import SharedStore
 from gateway.sequences import Sequences, SequenceSettings
 from gateway.stores.memory import MemoryStore
+from gateway.stores.quotas import MemoryQuotas
 from routing.aliases import Alias, Aliases
 from routing.balancing.least_request import LeastRequest
 from routing.budget import RetryBudget
 from routing.fleet import FleetSnapshot, FleetTable, ModelVersion, VersionRoute
 from routing.health.breaker import Breaker
+from routing.limits import Rule, RuleBook
 from routing.pool import Lease, Pool, PoolSettings
 from routing.retry import RetryPolicy
 from routing.sequences import OpenSequences
@@ -260,6 +264,7 @@ class World:
         clock: Clock | None = None,
         store: SharedStore | None = None,
         max_open: int = 1000,
+        limits: Sequence[Rule] = (),
     ) -> None:
         self.clock = clock or Clock()
         self.tenant = ANONYMOUS
@@ -279,6 +284,8 @@ class World:
             table.learn_spec(name, spec, now_s=self.clock())
             table.server_up(name, server_id=name, triton_version="2.51.0", now_s=self.clock())
         self.store = store or MemoryStore(self.clock, max_entries=1000)
+        self.quotas = MemoryQuotas(self.clock)
+        self.limiter = Limiter(self.quotas, me="me", down=lambda: None, clock=self.clock)
         self.sequences = Sequences(
             fleet=self.fleet,
             pool=self.pool,
@@ -306,6 +313,7 @@ class World:
             ),
             retries=self.retries,
             sequences=self.sequences,
+            admission=Admission(RuleBook(limits), self.limiter),
             max_unpacked_bytes=10_000,
             clock=self.clock,
         )

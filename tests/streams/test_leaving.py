@@ -207,3 +207,41 @@ async def test_a_client_that_never_reads_is_cut_off(triton_a: LocalTriton, start
     await asyncio.wait_for(at_rest(gateway), 3.0)
     stream.connection.close()
     assert await _outcomes(gateway, 1) == ["client_gone"]
+
+
+async def test_streams_that_are_left_give_their_places_back(
+    launch_triton: Launch, start: Start
+) -> None:
+    """Two at a time are allowed; a hundred are begun and left, and two run to their end."""
+    triton = await asyncio.to_thread(launch_triton, "places", ["stream"])
+    gateway = await start(triton.grpc_address, limits={"places": {"concurrent": 2}})
+    plan = {"COUNT": 1000, "DELAY_MS": 5}
+
+    async def begin() -> Stream:
+        stream = await Stream.open(gateway.api_port, plan)
+        await stream.head()
+        return stream
+
+    async def taken(count: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while (await asyncio.to_thread(gateway.fleet))["limits"]["places_held"] != count:
+                await asyncio.sleep(0.01)
+
+    for number in range(50):
+        pair = [await begin(), await begin()]
+        if number % 10 == 0:
+            await taken(2)
+            third = await Stream.open(gateway.api_port, plan)
+            head = await third.connection.reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 429 ")
+            assert b'RateLimit-Policy: "places";q=2;qu="concurrent-requests"' in head
+            third.connection.close()
+        for stream in pair:
+            stream.connection.reset()
+        await taken(0)
+    plan = {"COUNT": 20, "DELAY_MS": 1}
+    for stream in [await begin(), await begin()]:
+        assert indices(await stream.read(999)) == list(range(20))
+        assert stream.ended
+        stream.connection.close()
+    await taken(0)

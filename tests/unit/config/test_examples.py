@@ -31,6 +31,7 @@ def test_these_are_all_the_examples():
         "config.d",
         "control.yaml",
         "discovery.yaml",
+        "limits.yaml",
         "minimal.yaml",
         "models.yaml",
         "rented.yaml",
@@ -59,6 +60,15 @@ def test_the_shared_redis_has_its_password_from_the_environment(examples):
     assert config.redis is not None
     assert config.redis.namespace == "fleet-a"
     assert len(missing_secrets(config, {})) == 1
+
+
+def test_the_example_of_limits_has_every_kind(examples):
+    limits = load(examples / "limits.yaml").limits
+    assert {limit.of for limit in limits.values()} == {"requests", "rows", "input_bytes"}
+    assert {limit.per for limit in limits.values()} == {"tenant", "tenant_model", "global"}
+    assert limits["llm-at-a-time"].concurrent == 8
+    assert limits["batch-jobs"].mode == "observe"
+    assert limits["bytes-of-all"].on_store_failure == "closed"
 
 
 def test_the_folder_is_joined(examples):

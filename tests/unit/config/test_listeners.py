@@ -15,6 +15,7 @@ def test_the_documented_defaults():
         "header_timeout_s": 30.0,
         "max_inbound_bytes": 2 * 2**30,
         "forward_headers": ("traceparent", "tracestate"),
+        "older_limit_headers": False,
         "keepalive_timeout_s": 75.0,
         "body_timeout_s": 60.0,
         "tls": None,

@@ -10,6 +10,7 @@ from routing.balancing.least_request import LeastRequest
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelRules, ModelVersion
 from routing.pool import Lease, Pool, PoolSettings
 from routing.types import Blame, ModelSpec, Server
+from tests.limits.building import limits_desk
 
 NOW_S = 1000.0
 
@@ -70,6 +71,7 @@ class TableFleet:
             pages=self,
             sequences=self,
             store=self.store,
+            limits=limits_desk(self, self.clock),
         )
 
     async def pages(self) -> list[MetricsPage]:

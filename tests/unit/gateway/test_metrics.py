@@ -16,6 +16,7 @@ from gateway.stores.memory import MemoryStore
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelVersion
 from routing.pool import Pool
 from routing.types import Server, State
+from tests.limits.building import limits_desk
 from tests.unit.gateway.fleets import Sources
 from tests.unit.routing.building import pool_of, route
 
@@ -157,7 +158,10 @@ class Fleet:
     def view(self, pool: Pool) -> CurrentView:
         rest = {name: mock.Mock() for name in ("channels", "aliases", "pages")}
         store = MemoryStore(lambda: 0.0, max_entries=1)
-        return lambda: CoreView(fleet=self, pool=pool, sequences=self, store=store, **rest)
+        limits = limits_desk(self, lambda: 0.0)
+        return lambda: CoreView(
+            fleet=self, pool=pool, sequences=self, store=store, limits=limits, **rest
+        )
 
     @property
     def snapshot(self) -> FleetSnapshot:

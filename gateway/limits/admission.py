@@ -1,0 +1,122 @@
+"""Rate limits as requests meet them: who comes under which, and what a refusal says.
+
+Decides which rules of the configuration in force apply to a request, what it costs, and how long it
+holds its places. Refuses to know how limits are counted (`limiter` does) and how an answer looks.
+Called by the pipeline in the stage `admit`.
+"""
+
+import contextlib
+import math
+from collections.abc import AsyncIterator, Collection
+
+from gateway.codec.types import InferCall
+from gateway.exchange import Exchange
+from gateway.faults import RETRY_AFTER_S, Fault, Kind, Origin
+from gateway.limits.limiter import Limiter
+from gateway.limits.verdict import Verdict, Wanted
+from gateway.places import Places
+from routing.limits import SECOND_US, Applied, Cost, Dimension, Rule, RuleBook, Source
+
+_SHED = frozenset({Kind.OVERLOADED, Kind.NOT_READY, Kind.UNREACHABLE, Kind.DRAINING, Kind.SHUTDOWN})
+
+
+def cost_of(call: InferCall, *, batches: bool) -> Cost:
+    """Return what a call costs; a model that does not batch has one row."""
+    return Cost(
+        rows=call.rows() if batches else 1,
+        input_bytes=sum(len(tensor.raw) for tensor in call.inputs),
+        elements=sum(math.prod(tensor.shape) for tensor in call.inputs),
+    )
+
+
+class Admission:
+    """Lets requests through, one at a time, within the rules of one configuration."""
+
+    def __init__(self, rules: RuleBook, limiter: Limiter) -> None:
+        self._rules = rules
+        self._limiter = limiter
+
+    def concerns(self, exchange: Exchange) -> bool:
+        """Whether any rule applies to a request, which has been resolved."""
+        return bool(self._rules.applied(exchange.tenant, exchange.tier, exchange.model))
+
+    @contextlib.asynccontextmanager
+    async def admit(self, exchange: Exchange, cost: Cost) -> AsyncIterator[None]:
+        """Let a request through for the length of the block, or raise Fault.
+
+        Its places are free when the block has ended, and so has every call that was left with
+        `exchange.until_ended`. A request the block refuses before it was sent is not charged.
+        """
+        applied = self._rules.applied(exchange.tenant, exchange.tier, exchange.model)
+        if not applied:
+            yield
+            return
+        verdict = await self._limiter.decide(_wanted(applied, cost))
+        exchange.limits = tuple(state for state in verdict.states if state.rule.enforce)
+        exchange.limited_by = verdict.source
+        if verdict.refused:
+            raise _refusal(verdict)
+        places = Places(lambda: self._limiter.free(verdict))
+        exchange.places = places if verdict.places else None
+        try:
+            yield
+        except Fault as fault:
+            if not exchange.attempts and fault.kind in _SHED:
+                self._limiter.refund(verdict)
+            raise
+        finally:
+            places.drop()
+
+
+def _wanted(applied: Collection[Applied], cost: Cost) -> list[Wanted]:
+    """Return what is wanted. Raises Fault for what no quota could ever have room for."""
+    wanted = []
+    for each in applied:
+        rule = each.rule
+        if rule.counts_places:
+            wanted.append(Wanted(rule, each.key, 0))
+            continue
+        units = cost.units(rule.dimension)
+        if units > rule.most and rule.enforce:
+            raise Fault.invalid(
+                f"limit '{rule.name}' lets at most {rule.most} {_UNITS[rule.dimension]} through at"
+                f" once, and this request has {units}; split it"
+            )
+        wanted.append(Wanted(rule, each.key, rule.cost_us(units)))
+    return wanted
+
+
+_UNITS = {
+    Dimension.REQUESTS: "requests",
+    Dimension.ROWS: "batch rows",
+    Dimension.INPUT_BYTES: "bytes of inputs",
+    Dimension.ELEMENTS: "elements of inputs",
+    Dimension.CONCURRENT: "requests",
+}
+
+
+def _refusal(verdict: Verdict) -> Fault:
+    rule = next(state.rule for state in verdict.states if state.over and state.rule.enforce)
+    if verdict.source is Source.CLOSED:
+        return Fault(
+            Kind.NOT_READY,
+            f"limit '{rule.name}' cannot be checked at the moment",
+            origin=Origin.GATEWAY,
+            detail="the shared store is down",
+            retry_after_s=RETRY_AFTER_S,
+        )
+    wait_s = max(1, math.ceil(verdict.wait_us / SECOND_US))
+    return Fault(
+        Kind.LIMITED,
+        f"limit '{rule.name}' of {_quota(rule)} is reached; try again in {wait_s} s",
+        origin=Origin.CLIENT,
+        retry_after_s=wait_s,
+    )
+
+
+def _quota(rule: Rule) -> str:
+    units = _UNITS[rule.dimension]
+    if rule.counts_places:
+        return f"{rule.most} {units} at a time"
+    per_s = rule.per_s
+    return f"{per_s:g} {units} a second" if per_s >= 1 else f"{per_s * 60:g} {units} a minute"

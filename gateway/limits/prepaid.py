@@ -1,0 +1,138 @@
+"""What this process knows of quotas without asking the store: prepaid amounts, and full ones.
+
+Decides when a request need not be put to the store. A quota that is asked for often is charged
+ahead, so that the next requests are paid already: what all gateways admit stays within the limit,
+as everything is charged before it is used. What is charged in vain is not given back: it is at most
+what the rate yields in `AHEAD_S`. One that is full stays so for a known time. Called by
+`gateway.limits.limiter`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.limits.verdict import Verdict, Wanted
+from routing.limits import SECOND_US, LimitState, Source
+
+OFTEN_PER_S = 50.0
+"""A quota used so often is charged ahead."""
+AHEAD_S = 0.1
+"""For so long, at the rate it was used at."""
+MOST_AHEAD = 4
+"""At most this part of the burst: others must find something too."""
+VALID_S = 1.0
+"""How long what was charged ahead may be used, and what the store said is believed."""
+_IDLE_S = 10.0
+_MEASURE_S = 0.5
+
+
+@dataclass(slots=True)
+class _Quota:
+    """`used_us` of the burst were used at `asked_s`, as the store said; `paid_us` is prepaid."""
+
+    paid_us: int = 0
+    paid_until_s: float = 0.0
+    used_us: int = 0
+    asked_s: float = float("-inf")
+    since_s: float = 0.0
+    requests: int = 0
+    spent_us: int = 0
+    often: bool = False
+    spent_per_s: float = 0.0
+
+    def at_least_used_us(self, now_s: float) -> int:
+        """Return what of the burst is used at the least, if nobody has given anything back."""
+        return max(0, self.used_us - round((now_s - self.asked_s) * SECOND_US))
+
+    def measure(self, cost_us: int, now_s: float) -> None:
+        """Note one more use."""
+        passed_s = now_s - self.since_s
+        if passed_s >= _MEASURE_S:
+            self.often = self.requests / passed_s >= OFTEN_PER_S
+            self.spent_per_s = self.spent_us / passed_s
+            self.since_s, self.requests, self.spent_us = now_s, 0, 0
+        self.requests += 1
+        self.spent_us += cost_us
+
+
+class Prepaid:
+    """The quotas this process has used of late, by key."""
+
+    def __init__(self) -> None:
+        self._quotas: dict[str, _Quota] = {}
+
+    def __len__(self) -> int:
+        return len(self._quotas)
+
+    def decide(self, wanted: Sequence[Wanted], now_s: float) -> Verdict | None:
+        """Decide without the store; None if that is not possible."""
+        payable = True
+        for each in wanted:
+            if each.rule.counts_places:
+                payable = False
+                continue
+            quota = self._quotas.get(each.key)
+            if quota is None:
+                quota = self._quotas[each.key] = _Quota(since_s=now_s)
+            quota.measure(each.cost_us, now_s)
+            is_paid = quota.paid_us >= each.cost_us and quota.paid_until_s > now_s
+            payable = payable and is_paid
+            if not is_paid and each.rule.enforce and now_s - quota.asked_s < VALID_S:
+                used_us = quota.at_least_used_us(now_s)
+                if each.wait_us(used_us) > 0:
+                    state = each.state(used_us, over=True)
+                    return Verdict(Source.SHARED, True, (state,), each.wait_us(used_us))
+        return self._pay(wanted, now_s) if payable else None
+
+    def _pay(self, wanted: Sequence[Wanted], now_s: float) -> Verdict:
+        states: list[LimitState] = []
+        for each in wanted:
+            quota = self._quotas[each.key]
+            quota.paid_us -= each.cost_us
+            states.append(each.state(quota.at_least_used_us(now_s), over=False))
+        charged = {each.key: each.cost_us for each in wanted}
+        return Verdict(Source.SHARED, False, tuple(states), charged=charged)
+
+    def ahead_us(self, wanted: Sequence[Wanted]) -> list[int]:
+        """Return what is to be charged ahead for each: all of them or none, as all are needed."""
+        quotas = [self._quotas.get(each.key) for each in wanted]
+        if not all(quota is not None and quota.often for quota in quotas):
+            return [0] * len(wanted)
+        return [
+            _whole(
+                each.cost_us,
+                min(quota.spent_per_s * AHEAD_S, each.rule.burst_us // MOST_AHEAD),
+            )
+            for each, quota in zip(wanted, quotas, strict=True)
+            if quota is not None
+        ]
+
+    def learn(self, key: str, used_us: int, extra_us: int, *, asked_s: float, now_s: float) -> None:
+        """Take in what the store said to a question from `asked_s`."""
+        quota = self._quotas.setdefault(key, _Quota(since_s=now_s))
+        if asked_s >= quota.asked_s:
+            quota.used_us, quota.asked_s = used_us, asked_s
+        if extra_us:
+            valid_us = quota.paid_us if quota.paid_until_s > now_s else 0
+            quota.paid_us = valid_us + extra_us
+            quota.paid_until_s = now_s + VALID_S
+
+    def given_back(self, key: str, amount_us: int) -> None:
+        """Note that there is more room than the store said."""
+        if key in self._quotas:
+            self._quotas[key].used_us -= amount_us
+
+    def forget(self, keys: Sequence[str]) -> None:
+        """Know nothing of these any more."""
+        for key in keys:
+            self._quotas.pop(key, None)
+
+    def sweep(self, now_s: float) -> None:
+        """Drop what is not in use."""
+        for key, quota in list(self._quotas.items()):
+            if now_s - max(quota.since_s, quota.paid_until_s) > _IDLE_S:
+                del self._quotas[key]
+
+
+def _whole(cost_us: int, amount_us: float) -> int:
+    """Return the part of an amount that pays whole requests of the same cost."""
+    return int(amount_us // cost_us) * cost_us if cost_us else 0
