@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-import jwt
 
 from gateway.identity.refused import Reason, Refused
 from gateway.ports import Clock, LogEvent
@@ -138,6 +137,8 @@ async def _bounded(content: aiohttp.StreamReader) -> bytes:
 
 def _usable(published: Any) -> Iterator[tuple[str, IssuerKey]]:
     """Yield the public keys for signatures of a key set, by key id. Raises ValueError."""
+    import jwt  # noqa: PLC0415 - 8 MB of each process, and few accept tokens
+
     listed = published.get("keys") if isinstance(published, dict) else None
     if not isinstance(listed, list):
         raise ValueError("not a JSON Web Key Set")

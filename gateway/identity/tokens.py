@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jwt
-
 from gateway.identity.issuer import IssuerKeys
 from gateway.identity.refused import Reason, Refused
 
@@ -61,6 +59,8 @@ class Tokens:
         return claims
 
     async def _verify(self, token: str) -> Mapping[str, Any]:
+        import jwt  # noqa: PLC0415 - 8 MB of each process, and few accept tokens
+
         try:
             header = jwt.get_unverified_header(token)
             algorithm = str(header.get("alg"))

@@ -7,13 +7,15 @@ does. redis-py alone would try each command again for seconds.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from redis.asyncio import Redis, Sentinel
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
+
+from gateway.stores.redis_connection import RedisClient, RedisScript
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +35,6 @@ class RedisTarget:
     key_file: str | None = None
 
 
-class RedisClient(Protocol):
-    """A connection pool to Redis."""
-
-    async def execute(self, *words: str | int) -> Any:
-        """Send one command and wait for its answer; text comes back as str. Raises RedisError."""
-
-    async def close(self) -> None:
-        """Close the connections."""
-
-
 class _Client:
     def __init__(self, *clients: Any) -> None:
         self._client = clients[0]
@@ -50,6 +42,12 @@ class _Client:
 
     async def execute(self, *words: str | int) -> Any:
         return await self._client.execute_command(*words)
+
+    async def run(self, script: RedisScript, *words: str | int) -> Any:
+        try:
+            return await self.execute("EVALSHA", script.sha, *words)
+        except NoScriptError:
+            return await self.execute("EVAL", script.text, *words)
 
     async def close(self) -> None:
         for client in self._all:

@@ -11,12 +11,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1
-from typing import Any
-
-from redis.exceptions import NoScriptError
+from typing import Any, Protocol
 
 from gateway.ports import Clock, StoreDown
-from gateway.stores.redis_client import RedisClient
 from gateway.tasks import spawn, stop
 from routing.health.breaker import Breaker, BreakerSettings, Circuit
 
@@ -53,6 +50,19 @@ class RedisScript:
         """Work out the name Redis knows it by."""
         digest = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         object.__setattr__(self, "sha", digest)
+
+
+class RedisClient(Protocol):
+    """A connection pool to Redis; text comes back as str."""
+
+    async def execute(self, *words: str | int) -> Any:
+        """Send one command and wait for its answer. Raises RedisError."""
+
+    async def run(self, script: RedisScript, *words: str | int) -> Any:
+        """Run a script with what follows its text in EVAL. Raises RedisError."""
+
+    async def close(self) -> None:
+        """Close the connections."""
 
 
 @dataclass(slots=True)
@@ -122,14 +132,7 @@ class RedisConnection:
     ) -> Any:
         """Run a script on `keys`, made by `key`, and return its answer. Raises StoreDown."""
 
-        async def run() -> Any:
-            words = (len(keys), *keys, *arguments)
-            try:
-                return await self._client.execute("EVALSHA", script.sha, *words)
-            except NoScriptError:
-                return await self._client.execute("EVAL", script.text, *words)
-
-        return await self._ask(run)
+        return await self._ask(lambda: self._client.run(script, len(keys), *keys, *arguments))
 
     async def _ask(self, run: Callable[[], Awaitable[Any]], wait_s: float | None = None) -> Any:
         self._admit()

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
 from config.models import Config
 from config.secrets import secrets_in
-from config.stores import Redis as RedisConfig
-from config.stores import RedisTls, split_redis_url
 from gateway.lifecycle import Store
 from gateway.limits.limiter import Limiter
 from gateway.ports import Descriptions, Fleet, QuotaStore, SharedStore, StoreState
@@ -17,8 +14,6 @@ from gateway.sequences import Sequences, SequenceSettings
 from gateway.stores.memory import MemoryStore
 from gateway.stores.quotas import MemoryQuotas, RedisQuotas
 from gateway.stores.redis import RedisStore
-from gateway.stores.redis_client import RedisTarget, make_client
-from gateway.stores.redis_connection import RedisConnection, RedisLimits
 from gateway.wiring.clock import CLOCK, Environ, begun
 from routing.pool import Pool
 from routing.sequences import OpenSequences
@@ -61,18 +56,9 @@ def shared_of(
     if settings is None:
         memory = MemoryStore(CLOCK, max_entries=config.sequences.max_open)
         return shared_with(memory, memory, MemoryQuotas(CLOCK))
-    connection = RedisConnection(
-        make_client(
-            _redis_target(settings, environ),
-            timeout_s=settings.connect_timeout_s,
-            max_connections=settings.max_connections,
-        ),
-        limits=RedisLimits(settings.timeout_s, settings.max_connections),
-        namespace=settings.namespace,
-        clock=CLOCK,
-        told_up=told_up,
-        told_down=told_down,
-    )
+    from gateway.wiring.redis import redis_connection  # noqa: PLC0415 - see there
+
+    connection = redis_connection(settings, environ, told_up=told_up, told_down=told_down)
     secrets = tuple(secret.reveal(environ) for _, secret in secrets_in(settings))
     quotas = RedisQuotas(connection)
     return shared_with(connection, RedisStore(connection), quotas, secrets)
@@ -101,26 +87,3 @@ def sequences_of(
         begun=begun,
         clock=CLOCK,
     )
-
-
-def _redis_target(redis: RedisConfig, environ: Environ) -> RedisTarget:
-    address = split_redis_url(redis.url)
-    asking = redis.sentinel_password
-    tls = redis.tls or RedisTls()
-    return RedisTarget(
-        kind=address.kind,
-        nodes=address.nodes,
-        tls=address.tls,
-        service=address.service,
-        db=address.db,
-        username=redis.username,
-        password=redis.password.reveal(environ) if redis.password else None,
-        sentinel_password=asking.reveal(environ) if asking else None,
-        ca_file=_name(tls.ca_file),
-        cert_file=_name(tls.cert_file),
-        key_file=_name(tls.key_file),
-    )
-
-
-def _name(path: Path | None) -> str | None:
-    return str(path) if path else None

@@ -10,11 +10,10 @@ from config.discovery import DnsNames, KubernetesService, ServersFile, split_nam
 from config.server_files import servers_in
 from config.servers import Server
 from config.tree import ConfigError
-from gateway.discovery.dns_source import DnsSettings, DnsSource
 from gateway.discovery.feed import Feed, Surroundings
 from gateway.discovery.file_source import FileSource
 from gateway.discovery.kubernetes_source import KubernetesSettings, KubernetesSource
-from gateway.discovery.source import Source, first_answer
+from gateway.discovery.source import MakeServer, Source, first_answer
 from gateway.wiring.clock import Environ
 from gateway.wiring.servers import unusable
 from routing.retention import RetentionSettings
@@ -25,7 +24,7 @@ def source_of(section: DiscoveryConfig) -> Source[Server]:
     kind = section.dns or section.file or section.kubernetes
     match kind:
         case DnsNames():
-            return DnsSource(_dns(kind), section.server)
+            return _dns_source(kind, section.server)
         case ServersFile():
             return FileSource(kind.path, partial(_read, section), interval_s=kind.interval_s)
         case KubernetesService():
@@ -58,8 +57,13 @@ async def found_by(
     }
 
 
-def _dns(section: DnsNames) -> DnsSettings:
-    return DnsSettings(
+def _dns_source(section: DnsNames, make: MakeServer[Server]) -> Source[Server]:
+    from gateway.discovery.dns_source import (  # noqa: PLC0415 - loads a library of 2 MB
+        DnsSettings,
+        DnsSource,
+    )
+
+    settings = DnsSettings(
         names=section.names,
         record=section.record,
         min_interval_s=section.min_interval_s,
@@ -67,6 +71,7 @@ def _dns(section: DnsNames) -> DnsSettings:
         timeout_s=section.timeout_s,
         nameservers=[split_nameserver(text) for text in section.nameservers],
     )
+    return DnsSource(settings, make)
 
 
 def _kubernetes(section: KubernetesService) -> KubernetesSettings:

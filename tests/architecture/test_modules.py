@@ -102,6 +102,20 @@ def test_importing_starts_nothing() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_what_few_need_is_not_loaded_for_all() -> None:
+    """Redis, tokens and discovery are switched on; each worker would carry their libraries."""
+    script = (
+        "import sys, gateway.cli\n"
+        "rare = {'redis', 'jwt', 'cryptography', 'dns', 'kubernetes_asyncio', 'pytriton'}\n"
+        "loaded = rare & {name.split('.')[0] for name in sys.modules}\n"
+        "sys.exit(f'loaded: {loaded}' if loaded else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_routing_uses_the_standard_library_only() -> None:
     """A decision must not depend on what is installed."""
     script = (
