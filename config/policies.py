@@ -186,10 +186,10 @@ class Reload(Section):
     """How a changed configuration is taken up while the gateway runs."""
 
     watch: bool = True
-    """Look after the files of the configuration and take up what changed there. `false` leaves it
-    to SIGHUP and to `triton-gateway reload`. On by default, since a mounted folder is replaced
-    without a word to the gateway. Files that hold secrets and certificates are read again at each
-    reload, but not looked after."""
+    """Look after the files of the configuration, and those it names (secrets, certificates, hashes
+    of keys), and take up what changed there. `false` leaves it to SIGHUP and to
+    `triton-gateway reload`. On by default, since a mounted folder is replaced without a word to the
+    gateway."""
     interval_s: Seconds = 2.0
     """Time between two looks at the files, in seconds. A change is taken up when it has stood
     still from one look to the next, so 2 s make it two to four."""

@@ -173,7 +173,8 @@ class Tenant(Section):
     """Hashes of the API keys that callers show. To rotate, add the new one, then remove the old."""
     key_files: Annotated[tuple[FileName, ...], Strict(False)] = ()
     """Files with more hashes, one a line; a `not_after` may follow behind a space, and lines that
-    begin with # do not count. Read again at each reload, but not looked after."""
+    begin with # do not count. A changed one is taken up
+    as the configuration itself is."""
     certificates: Annotated[tuple[Subject, ...], Strict(False)] = ()
     """Subjects of client certificates, such as `CN=app,O=Example`: the whole subject, its parts in
     any order. Needs `api.tls.client_ca_file`."""

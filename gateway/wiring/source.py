@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from config.files import fingerprint
+from config.files import Fingerprint, fingerprint, fingerprint_of, named_files
 from config.key_files import key_problems
 from config.loader import load, missing_secrets
 from config.models import Config
@@ -22,7 +22,8 @@ class ConfigSource:
     def __init__(self, path: Path, environ: Environ) -> None:
         self.path = path
         self._environ = environ
-        self._read = self._seen = fingerprint(path)
+        self._named: tuple[Path, ...] = ()
+        self._read = self._seen = self._print()
 
     def look(self) -> Config:
         """Return what the files say now. Raises ConfigError."""
@@ -30,21 +31,34 @@ class ConfigSource:
 
     def read(self) -> Config:
         """Return the same, and count it as taken up, whether it is any good or not."""
-        self._read = self._seen = fingerprint(self.path)
-        return self.look()
+        # Looked at before they are read: what is written meanwhile is a change.
+        written = fingerprint(self.path)
+        try:
+            config = load(self.path)
+            self._named = tuple(named_files(config))
+        finally:
+            self._read = self._seen = written + fingerprint_of(self._named)
+        return _judged(config, self._environ)
 
     def has_changed(self) -> bool:
         """Whether the files are others than were read last, and the same as at the last look.
 
-        Somebody who is still writing is given time to finish.
+        The files a good configuration names count as well. Somebody who is still writing is given
+        time to finish.
         """
-        before, self._seen = self._seen, fingerprint(self.path)
+        before, self._seen = self._seen, self._print()
         return self._seen == before != self._read
+
+    def _print(self) -> Fingerprint:
+        return fingerprint(self.path) + fingerprint_of(self._named)
 
 
 def read_config(path: Path, environ: Environ) -> Config:
     """Return a configuration whose secrets, certificates and keys are there. Raises ConfigError."""
-    config = load(path)
+    return _judged(load(path), environ)
+
+
+def _judged(config: Config, environ: Environ) -> Config:
     if problems := [
         *missing_secrets(config, environ),
         *key_problems(config),
