@@ -11,7 +11,8 @@ from gateway.exchange import Exchange
 from gateway.ports import Observer
 
 INTERVAL_S = 0.1
-MOST = 1000
+MOST = 100
+"""Requests are held up while a batch is told, by about 20 us for each in it."""
 
 
 class Batch:
