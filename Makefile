@@ -8,7 +8,7 @@ OPS_PORT ?= 8081
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock
 
-.PHONY: help demo test check accept bench format lock reference clean
+.PHONY: help demo test check accept bench lowest format lock reference clean
 
 help:
 	@echo "make demo    two real tritonservers and the gateway (SMOKE=1: check an answer and stop;"
@@ -17,6 +17,7 @@ help:
 	@echo "make check   format, lint, types, import contracts, generated files"
 	@echo "make accept  the long forms of the acceptance tests"
 	@echo "make bench   the load comparison, written to tests/bench/RESULTS.md"
+	@echo "make lowest  most tests, with the oldest packages that pyproject.toml allows"
 
 demo: $(VENV)/.demo
 	@$(BIN)/triton-gateway demo --api-port $(API_PORT) --ops-port $(OPS_PORT) $(if $(SMOKE),--smoke)
@@ -36,6 +37,14 @@ accept: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m tests.bench $(ARGS)
+
+# Old packages are told by newer ones that they are old: such warnings are no errors here.
+lowest: $(VENV)/.venv
+	$(INSTALL) uv
+	$(PYTHON) -m venv $(VENV)/lowest
+	VIRTUAL_ENV=$(VENV)/lowest $(BIN)/uv pip install --quiet --resolution lowest-direct -e '.[test]'
+	$(VENV)/lowest/bin/python -m pytest -W "ignore::DeprecationWarning" -m "not accept" \
+		tests/unit tests/pipeline tests/property tests/stores tests/limits tests/wire tests/conformance $(ARGS)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
