@@ -36,6 +36,8 @@ def check(root: Node, folder: Path) -> Iterator[Problem]:
     yield from _files(root, folder)
     yield from _state_file(root, folder, "steering")
     yield from _state_file(root, folder, "model_control")
+    yield from _state_file(root, folder, "usage")
+    yield from _file_or_redis(root)
     yield from _one_file_each(root)
     yield from _restricted_once(root)
     yield from _durations(root)
@@ -152,10 +154,22 @@ def _tls_files(tls: Node, folder: Path) -> Iterator[Problem]:
 
 
 def _one_file_each(root: Node) -> Iterator[Problem]:
-    steering = known(root, "steering", "state_file")
-    if steering is not None and steering == known(root, "model_control", "state_file"):
-        yield root.find(("model_control", "state_file"))[0][-1].problem(
-            f"{steering!r} is the file of steering.state_file too - name another one"
+    first: dict[str, str] = {}
+    for section in ("steering", "model_control", "usage"):
+        name = known(root, section, "state_file")
+        if name is None:
+            continue
+        earlier = first.setdefault(str(name), section)
+        if earlier != section:
+            yield root.find((section, "state_file"))[0][-1].problem(
+                f"{name!r} is the file of {earlier}.state_file too - name another one"
+            )
+
+
+def _file_or_redis(root: Node) -> Iterator[Problem]:
+    if known(root, "usage", "state_file") is not None and not absent(root, "redis"):
+        yield root.find(("usage", "state_file"))[0][-1].problem(
+            "is used without `redis` only, which keeps the months otherwise - remove one of them"
         )
 
 

@@ -33,6 +33,7 @@ from config.servers import Server, Upstream
 from config.stores import Redis, Sequences
 from config.tenants import Tenant, TenantName, Tier, TierName
 from config.tree import Origin
+from config.usage import Usage
 
 # YAML has lists, the configuration tuples: that step alone is lax, the items are strict again.
 Servers = Annotated[tuple[Server, ...], Strict(False)]
@@ -92,6 +93,9 @@ class Config(Section):
     redis: Redis | None = None
     """What several gateways share. Unset, each one keeps it in its own memory: enough for a single
     gateway, except that open sequences are lost with a restart."""
+    usage: Usage = Field(default_factory=Usage)
+    """What each tenant uses of each model: requests, rows, bytes, errors and compute time, by
+    month; see `triton-gateway usage`. With `redis` the months are those of all gateways."""
     model_control: ModelControl = Field(default_factory=ModelControl)
     """Loading and unloading models on the servers through the gateway."""
     server_settings: ServerSettings = Field(default_factory=ServerSettings)

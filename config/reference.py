@@ -54,7 +54,7 @@ Everything below has a default that is right for most. Files to start from are i
 - What is changed while the gateway runs is taken up without a restart (see `reload`), as a whole or
   not at all. Only these stay as they are until it is started again: `api.host`, `api.port`,
   `ops.host`, `ops.port`, `steering.state_file`, `redis`, `sequences.max_open`,
-  `model_control.replay` and its `state_file`, whether a listener has `tls` and its
+  `model_control.replay` and its `state_file`, `usage`, whether a listener has `tls` and its
   `client_ca_file`, and the removal of `ops.key`. A configuration none of whose servers answers is
   refused while others do.
 - A secret is never written down: `{env: NAME}` takes it from the environment, `{file: PATH}` reads

@@ -75,7 +75,7 @@ class Attempt:
             lease.release()
         elif upstream.abandon(self._exchange.until_ended(lease.release)):
             lease.detach()
-            self._exchange.detached = True
+            self._exchange.detached += (lease,)
 
     def _note_failure(self, fault: Fault) -> None:
         server = self.lease.server

@@ -57,11 +57,11 @@ class Exchange:
     attempt, who could be chosen and who was; `retried` the kind of each fault that led to one more,
     `hedges` what became of each time a second server was to be asked. `pin` is where the state of
     its sequence is, None if it belongs to none: such a request goes there or nowhere, and once.
-    `dropped_headers` could not be passed on. `events` counts the answers of a stream so far; the
-    first was there at `first_event_s`. `places` are what it holds under limits of concurrency, None
-    if nothing; `limits` is what the enforced limits said of it, `limited_by` what decided on them.
-    `outcome` names what became of it: "ok" or the kind of the
-    fault.
+    `rows` are its batch rows, 0 before a server was chosen; `detached` has the places of calls left
+    running there. `dropped_headers` could not be passed on. `events` counts the answers of a stream
+    so far; the first was there at `first_event_s`. `places` are what it holds under limits of
+    concurrency, None if nothing; `limits` is what the enforced limits said of it, `limited_by` what
+    decided on them. `outcome` names what became of it: "ok" or the kind of the fault.
     """
 
     request_id: str
@@ -86,7 +86,8 @@ class Exchange:
     retried: tuple[Kind, ...] = ()
     hedges: tuple[Hedge, ...] = ()
     pin: Pin | None = None
-    detached: bool = False
+    rows: int = 0
+    detached: tuple[Lease, ...] = ()
     dropped_headers: tuple[str, ...] = ()
     places: Places | None = None
     limits: tuple[LimitState, ...] = ()

@@ -310,6 +310,7 @@ class Pipeline:
         except RoutingError as error:
             raise (failed or Fault.of_routing(error)) from None
         exchange.chose(lease)
+        exchange.rows = rows
         return lease
 
     async def _attempt_or_hedge(

@@ -17,6 +17,7 @@ from routing.aliases import Aliases
 from routing.fleet import FleetSnapshot, ModelVersion
 from routing.pool import Pool
 from routing.quota import Answer, Ask
+from routing.usage import Flush, Totals
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
@@ -294,6 +295,20 @@ class QuotaStore(Protocol):
 
     async def forget(self, keys: Sequence[str]) -> None:
         """Make quotas as if they had never been used."""
+
+
+class UsageStore(Protocol):
+    """What was used in each month, over all processes and gateways. Methods raise StoreDown."""
+
+    @property
+    def kind(self) -> str:
+        """Where it is kept: `memory`, `file` or `redis`."""
+
+    async def add(self, flush: Flush) -> None:
+        """Add amounts, all or none of them, and only once however often a flush comes."""
+
+    async def month(self, month: str) -> Totals:
+        """Return what was used in a month; nothing for one that is not kept."""
 
 
 class StoreState(Protocol):

@@ -61,6 +61,11 @@ class Lease:
         """The one that was chosen."""
         return next(c for c in self.choices.all_candidates if c.place == self.place)
 
+    @property
+    def held(self) -> bool:
+        """Whether it has not been given back."""
+        return self._pool is not None
+
     def heard(self, now_s: float) -> None:
         """Note a part of an answer that comes in parts: the first one says how fast it was."""
         self.load.replied(now_s)

@@ -50,6 +50,7 @@ ONLY_ON_A = (
     "mock_llm",
     "shapes",
     "batched_shapes",
+    "sleep_rows",
     *(f"echo_{datatype}" for datatype in repository.DATATYPES if f"echo_{datatype}" not in ON_BOTH),
 )
 ONLY_ON_B = ("priority", "accumulator")

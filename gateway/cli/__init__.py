@@ -21,6 +21,7 @@ from gateway.cli.reload import reload
 from gateway.cli.restart import restart
 from gateway.cli.serve import serve
 from gateway.cli.steering import breaker_app, model_app, servers_app
+from gateway.cli.usage import usage
 from gateway.cli.worker import worker
 
 app = typer.Typer(
@@ -40,6 +41,7 @@ app.command()(fleet)
 app.command()(restart)
 app.command()(explain)
 app.command()(reload)
+app.command()(usage)
 model_app.command()(load)
 model_app.command()(unload)
 app.add_typer(keys_app, name="keys")

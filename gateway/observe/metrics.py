@@ -421,8 +421,9 @@ def make_registry(
     view: CurrentView,
     config: Callable[[], ConfigState],
     membership: Membership,
+    *more: Collector,
 ) -> CollectorRegistry:
-    """Return a registry of its own: the process's metrics, the requests' and the fleet's."""
+    """Return a registry of its own: the process's metrics, the requests', the fleet's and more."""
     return registry_of(
         requests,
         FleetMetrics(view),
@@ -430,6 +431,7 @@ def make_registry(
         LimitMetrics(view),
         ConfigMetrics(config),
         DiscoveryMetrics(membership),
+        *more,
     )
 
 

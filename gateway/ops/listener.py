@@ -1,7 +1,7 @@
 """The ops listener: /healthz and /readyz for probes, the rest for operators.
 
 Reading: /metrics, /metrics/fleet (the servers' own metrics, merged), /fleet, /servers/NAME,
-/explain, /limits/TENANT, /config/plan, /operations/ID, /workers. Steering, by POST:
+/explain, /limits/TENANT, /usage, /config/plan, /operations/ID, /workers. Steering, by POST:
 /servers/NAME/cordon and /uncordon, /models/NAME/block and /unblock, /breakers/reset,
 /limits/TENANT/reset, /config/reload, /restart. Changing servers, by POST: /models/NAME/load and
 /unload, with bodies as in Triton's API and `?server=`, once or more; they are answered when they
@@ -29,6 +29,7 @@ from gateway.ops.exposition import TEXT_FORMAT, fleet_page
 from gateway.ops.fleet_view import fleet_view, server_view
 from gateway.ports import ConfigDesk, ConfigRefused, CurrentView, Host, Membership, StoreDown
 from gateway.steering import MAX_VERSION, SteeringDesk
+from gateway.usage.accountant import Accountant
 from routing.steering import Block
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})
@@ -38,7 +39,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class OpsListener:
-    """Serves the operators' routes on a bound socket."""
+    """Serves the operators' routes on a bound socket. `usage` is None where it is not counted."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class OpsListener:
         desk: SteeringDesk,
         config: ConfigDesk,
         models: ModelDesk,
+        usage: Accountant | None,
         not_ready_reason: Callable[[], str | None],
         key: Callable[[], str | None],
         tls: ssl.SSLContext | None = None,
@@ -61,6 +63,7 @@ class OpsListener:
         self._desk = desk
         self._config = config
         self._models = models
+        self._usage = usage
         self._not_ready_reason = not_ready_reason
         self._key = key
         self._tls = tls
@@ -89,6 +92,7 @@ class OpsListener:
                 web.post("/breakers/reset", self._reset_breakers),
                 web.get("/limits/{tenant}", self._limits),
                 web.post("/limits/{tenant}/reset", self._reset_limits),
+                web.get("/usage", self._usage_view),
                 web.get("/config/plan", self._plan),
                 web.post("/config/reload", self._reload),
                 web.post("/models/{model}/load", self._load),
@@ -201,6 +205,13 @@ class OpsListener:
     async def _reset_limits(self, request: web.Request) -> web.Response:
         tenant = request.match_info["tenant"]
         return _json(await self._view().limits.reset(tenant, by=_actor(request)))
+
+    async def _usage_view(self, request: web.Request) -> web.Response:
+        if self._usage is None:
+            raise ValueError("usage is not counted here: `usage.enabled` is false")
+        await self._host.refresh()
+        query = request.query
+        return _json(await self._usage.view(query.get("month"), query.get("tenant")))
 
     async def _plan(self, _: web.Request) -> web.Response:
         return _json(await self._config.plan())

@@ -123,16 +123,25 @@ class RedisConnection:
         await stop(*self._running)
         await self._client.close()
 
-    async def command(self, *words: str | int) -> Any:
-        """Send one command and return its answer. Raises StoreDown."""
-        return await self._ask(lambda: self._client.execute(*words))
+    async def command(self, *words: str | int, wait_s: float | None = None) -> Any:
+        """Send one command and return its answer. Raises StoreDown.
+
+        `wait_s` is for what no request waits for.
+        """
+        return await self._ask(lambda: self._client.execute(*words), wait_s)
 
     async def script(
-        self, script: RedisScript, keys: Sequence[str], arguments: Sequence[str | int]
+        self,
+        script: RedisScript,
+        keys: Sequence[str],
+        arguments: Sequence[str | int],
+        *,
+        wait_s: float | None = None,
     ) -> Any:
         """Run a script on `keys`, made by `key`, and return its answer. Raises StoreDown."""
 
-        return await self._ask(lambda: self._client.run(script, len(keys), *keys, *arguments))
+        words = (len(keys), *keys, *arguments)
+        return await self._ask(lambda: self._client.run(script, *words), wait_s)
 
     async def _ask(self, run: Callable[[], Awaitable[Any]], wait_s: float | None = None) -> Any:
         self._admit()

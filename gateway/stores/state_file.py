@@ -1,8 +1,8 @@
 """What operators decided, kept in JSON files over a restart.
 
 A file is replaced as a whole, so a crash leaves the old one or the new one. What is read is checked
-entry by entry, since people edit such files. One file has one reader and writer, `gateway.steering`
-or `gateway.replay`, through `gateway.ports.StateStore`.
+entry by entry, since people edit such files. One file has one reader and writer,
+`gateway.steering`, `gateway.replay` or `gateway.stores.usage`, through `gateway.ports.StateStore`.
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from gateway.steering import MAX_VERSION
+from routing.usage import UNITS
 
 SCHEMA_VERSION = 1
 
@@ -156,6 +157,17 @@ def _check_load(entry: object, where: str) -> None:
         raise ValueError(f"{where}.with_files: neither true nor false")
 
 
+def _check_usage(entry: object, where: str) -> None:
+    if not isinstance(entry, dict):
+        raise ValueError(f"{where}: not a JSON object")
+    _check_keys(entry, {"month", "tenant", "model", *UNITS}, f"{where}.")
+    for name in ("month", "tenant", "model"):
+        _check_name(entry[name], f"{where}.{name}")
+    for name in UNITS:
+        if type(entry[name]) is not int or entry[name] < 0:
+            raise ValueError(f"{where}.{name}: not a whole number")
+
+
 STEERING = Contents(
     key="steering.state_file",
     without="with every server and every model in use",
@@ -165,4 +177,9 @@ LOADS = Contents(
     key="model_control.state_file",
     without="with nothing to be loaded again",
     entries={"loads": _check_load},
+)
+USAGE = Contents(
+    key="usage.state_file",
+    without="with nothing used yet",
+    entries={"usage": _check_usage},
 )

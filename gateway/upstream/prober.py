@@ -7,7 +7,7 @@ inference is alive whatever its probes say.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from gateway.upstream.describe import ModelBook, describe
 from gateway.upstream.onlookers import Onlookers
 from gateway.upstream.transport import Upstream
 from routing.fleet import FleetTable, ModelRow, ModelVersion
+from routing.shares import Executed
 from routing.types import State
 
 _DESCRIBE_AT_ONCE = 4
@@ -57,7 +58,8 @@ class Announce:
 class Assignment:
     """How a prober is to probe, and who is told what it finds.
 
-    `last_reply_s` returns when the server last answered inference. `on_return` is called when the
+    `last_reply_s` returns when the server last answered inference. `executed` is told what the
+    server counts of each version, None where nobody wants it. `on_return` is called when the
     server is back after it was down, `on_start` when it may have been started anew: it is up and
     was not, or a connection to it was lost in between.
     """
@@ -67,6 +69,7 @@ class Assignment:
     book: ModelBook
     announce: Announce
     last_reply_s: Callable[[], float]
+    executed: Callable[[Mapping[ModelVersion, Executed]], None] | None
     on_return: Callable[[], None]
     on_start: Callable[[], None]
 
@@ -272,11 +275,14 @@ class ServerProber:
             timeout_s=self.assignment.settings.statistics_timeout_s,
             channel=channel,
         )
-        counts = {
-            ModelVersion(row.name, int(row.version)): row.inference_count
+        rows = {
+            ModelVersion(row.name, int(row.version)): row
             for row in reply.model_stats
             if row.version.isdecimal()
         }
+        if self.assignment.executed is not None:
+            self.assignment.executed({key: _executed(row) for key, row in rows.items()})
+        counts = {key: row.inference_count for key, row in rows.items()}
         # Counts that went back mean a reload: the version may look different now.
         self._reloaded = [key for key, count in counts.items() if count < self._counts.get(key, 0)]
         self._counts = counts
@@ -388,6 +394,17 @@ class ServerProber:
         if self._was_up is not False:
             self._was_up = False
             self.assignment.announce.down(server=self._name, reason=reason)
+
+
+def _executed(row: pb.ModelStatistics) -> Executed:
+    """Return what was executed of a version.
+
+    The time is that of the batches: `inference_stats` counts a batch once for each request in it
+    (seen on 2.51). Answers from the cache are counted as rows, since nobody knows whose they were.
+    """
+    compute_ns = sum(batch.compute_infer.ns for batch in row.batch_stats)
+    rows = row.inference_count + row.inference_stats.cache_hit.count
+    return Executed(rows, compute_ns // 1000)
 
 
 def explain(fault: Fault) -> str:

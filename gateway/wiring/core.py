@@ -34,6 +34,7 @@ from gateway.upstream.transport import GrpcTransport, Upstream
 from gateway.wiring.clock import CLOCK, Environ
 from gateway.wiring.control import control_parts, control_routes, restrictions_of
 from gateway.wiring.fleet import (
+    Executions,
     FleetMaker,
     FleetParts,
     Ledger,
@@ -71,7 +72,8 @@ class Surroundings:
     `warn` logs an event in the way the configuration in force wants it.
     `only_probes` says that no requests are sent: one connection a server is enough. A `worker` is
     named in log lines, and shares what the host can spare with the others of `workers`.
-    `shown_sequences` are shown to operators instead of this process's own.
+    `shown_sequences` are shown to operators instead of this process's own. `executed` is told what
+    servers count, unless it is None.
     """
 
     environ: Environ
@@ -87,6 +89,7 @@ class Surroundings:
     worker: int | None = None
     workers: int = 1
     shown_sequences: OpenSequenceCounts | None = None
+    executed: Executions | None = None
 
     def connecting(self, config: Config) -> Connecting:
         """Return how a configuration connects this process to servers."""
@@ -166,7 +169,7 @@ def build_core(
     ops_key = _ops_key(written, around.environ, before)
     restricted = restrictions_of(config, around.environ)
     logger = _logger(config, around, links, keys=_keys(ops_key, restricted))
-    told = Told(logger, around.models.server_back)
+    told = Told(logger, around.models.server_back, around.executed)
     same = same_links(before, links)
     fleet = around.make_fleet(connecting, told)
     ledger = fleet.ledger

@@ -22,16 +22,19 @@ from routing.balancing import Balancer
 from routing.balancing.least_request import LeastRequest
 from routing.balancing.peak_ewma import PeakEwma
 from routing.balancing.round_robin import RoundRobin
-from routing.fleet import FleetTable, ModelRules
+from routing.fleet import FleetTable, ModelRules, ModelVersion
 from routing.health.breaker import BreakerSettings
 from routing.health.ejection import EjectionSettings
 from routing.pool import Pool, PoolSettings
 from routing.shared import HostTable
+from routing.shares import Executed
 from routing.types import Server
 
 P = TypeVar("P", bound=Pool)
 T = TypeVar("T", bound=FleetTable)
 W = TypeVar("W")
+Executions = Callable[[str, Mapping[ModelVersion, Executed]], None]
+"""Is told what a server has executed of each version so far."""
 
 
 class Watch(Fleet, FleetProbe, Channels, Watcher, Protocol):
@@ -67,10 +70,14 @@ class FleetParts:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Who is told what becomes of the servers. `server_back` as in `gateway.control.ModelDesk`."""
+    """Who is told what becomes of the servers. `server_back` as in `gateway.control.ModelDesk`.
+
+    `executed` is told what each server counts, None where nobody wants it.
+    """
 
     logger: Logger
     server_back: Callable[[str], None]
+    executed: Executions | None = None
 
 
 class FleetMaker(Protocol):
@@ -136,6 +143,7 @@ def assignment_of(config: Config, ledger: Ledger, told: Told, name: str) -> Assi
             down=lambda **fields: logger.warning("server down", **fields),
         ),
         last_reply_s=partial(last_reply_s, ledger.pool, name),
+        executed=partial(told.executed, name) if told.executed else None,
         on_return=partial(ledger.pool.reset_breakers, name, None, None),
         on_start=partial(told.server_back, name),
     )

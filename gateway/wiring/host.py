@@ -32,6 +32,8 @@ from gateway.operations import Report as ModelReport
 from gateway.ops.listener import OpsListener
 from gateway.ports import Membership
 from gateway.tasks import spawn, stop
+from gateway.usage.accountant import Accountant
+from gateway.usage.counting import Used
 from gateway.wiring.clock import CLOCK, Environ
 from gateway.wiring.control import model_desk
 from gateway.wiring.core import Core, Surroundings, build_core
@@ -52,6 +54,7 @@ from gateway.wiring.servers import Connecting, same_connection
 from gateway.wiring.sharing import Shared, shared_of
 from gateway.wiring.shell import Shell, desk_of, discovery_of, renew_certificates, shutdown_times
 from gateway.wiring.source import ConfigSource
+from gateway.wiring.usage import accountant_of, accounted, usage_metrics
 from gateway.workers.agent import Agent, AgentFleet
 from gateway.workers.counters import Columns, Slots, make_memory, size_for, table_in
 from gateway.workers.fleet_feed import ToldBook, ToldRoster, ToldTable
@@ -150,6 +153,7 @@ def build_host(
         membership=discovery,
         desk=desk_of(config, cores),
         models=inside.models,
+        usage=inside.accountant,
         config=reloader,
         not_ready_reason=inside.not_ready_reason,
         key=cores.ops_key,
@@ -167,6 +171,7 @@ class _Inside:
     readiness: Readiness
     shared: Shared
     models: ModelDesk
+    accountant: Accountant | None
     supervisor: Supervisor
 
     def not_ready_reason(self) -> str | None:
@@ -186,16 +191,19 @@ def _inside(
     cores = HostCores(agent)
     shared = shared_of(config, environ, told_up=cores.info, told_down=cores.warning)
     models = model_desk(config, cores.control, log=cores.warning)
+    accountant = accountant_of(config, None, shared, has_server=cores.has_server, log=cores.warning)
     supervisor = Supervisor(
         sockets,
         start_child=partial(start, memory=memory),
-        hooks=_hooks(agent, cores, shared, models, lambda: (supervisor, host())),
+        hooks=_hooks(
+            agent, cores, shared, models, lambda: (supervisor, host()), accountant=accountant
+        ),
         times=lambda: _worker_times(cores.current.config),
         log=cores,
         clock=CLOCK,
     )
     agent.tell = supervisor.tell
-    return _Inside(agent, cores, Readiness(), shared, models, supervisor)
+    return _Inside(agent, cores, Readiness(), shared, models, accountant, supervisor)
 
 
 def _around(inside: _Inside, environ: Environ, log: LogStream) -> Surroundings:
@@ -211,6 +219,7 @@ def _around(inside: _Inside, environ: Environ, log: LogStream) -> Surroundings:
         shown_sequences=HostSequences(lambda: inside.supervisor.workers),
         make_fleet=_HostFleet(inside.supervisor),
         only_probes=True,
+        executed=inside.accountant.executed if inside.accountant else None,
     )
 
 
@@ -222,6 +231,7 @@ def _worker_host(inside: _Inside, membership: Membership, reloader: Reloader) ->
         WorkerMetrics(inside.supervisor),
         ConfigMetrics(reloader.state),
         DiscoveryMetrics(membership),
+        *usage_metrics(inside.accountant),
     )
     return WorkerHost(
         inside.supervisor,
@@ -240,7 +250,7 @@ def _gateway(
         api=supervisor,
         ops=ops,
         watcher=_Watch(cores, inside.agent, supervisor),
-        store=inside.shared.keeper,
+        store=accounted(inside.shared.keeper, inside.accountant, _nothing),
         discovery=discovery,
         reloader=reloader,
         readiness=inside.readiness,
@@ -281,6 +291,8 @@ def _hooks(
     shared: Shared,
     models: ModelDesk,
     built: Callable[[], tuple[Supervisor, WorkerHost]],
+    *,
+    accountant: Accountant | None,
 ) -> Hooks:
     async def command(order: Order, by: str) -> ModelReport:
         return await models.carry_out(order, by=by)
@@ -300,6 +312,8 @@ def _hooks(
                 host.report(worker, message)
             case BreakerNews():
                 supervisor.tell(message, but=worker)
+            case Used() if accountant is not None:
+                accountant.take(message)
             case Refused():
                 cores.warning(
                     "worker refused the configuration", slot=worker.slot, reason=message.reason

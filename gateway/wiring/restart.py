@@ -22,6 +22,7 @@ def in_force(written: Config, running: Config) -> Config:
                 update={"max_open": running.sequences.max_open}
             ),
             "model_control": _model_control(written.model_control, running.model_control),
+            "usage": running.usage,
             "workers": running.workers,
         }
     )

@@ -1,7 +1,7 @@
 """What gateways share, and what of it outlasts a reload: the store, open sequences, the limiter."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -14,6 +14,7 @@ from gateway.sequences import Sequences, SequenceSettings
 from gateway.stores.memory import MemoryStore
 from gateway.stores.quotas import MemoryQuotas, RedisQuotas
 from gateway.stores.redis import RedisStore
+from gateway.stores.usage import RedisUsage
 from gateway.wiring.clock import CLOCK, Environ, begun
 from routing.pool import Pool
 from routing.sequences import OpenSequences
@@ -25,12 +26,16 @@ class Keeper(Store, StoreState, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The store, what keeps it, what this process knows of it, and the secrets it needs."""
+    """The store, what keeps it, what this process knows of it, and the secrets it needs.
+
+    `usage` is where months are kept, None where that is not shared.
+    """
 
     keeper: Keeper
     store: SharedStore
     quotas: QuotaStore
     limiter: Limiter
+    usage: RedisUsage | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)
     opened: OpenSequences = field(default_factory=OpenSequences)
 
@@ -61,7 +66,9 @@ def shared_of(
     connection = redis_connection(settings, environ, told_up=told_up, told_down=told_down)
     secrets = tuple(secret.reveal(environ) for _, secret in secrets_in(settings))
     quotas = RedisQuotas(connection)
-    return shared_with(connection, RedisStore(connection), quotas, secrets)
+    shared = shared_with(connection, RedisStore(connection), quotas, secrets)
+    usage = RedisUsage(connection, months=config.usage.retention_months)
+    return replace(shared, usage=usage)
 
 
 def shared_with(
@@ -69,7 +76,7 @@ def shared_with(
 ) -> Shared:
     """Put together what is shared through these."""
     limiter = Limiter(quotas, me=uuid4().hex, down=keeper.down_reason, clock=CLOCK)
-    return Shared(keeper, store, quotas, limiter, secrets)
+    return Shared(keeper, store, quotas, limiter, secrets=secrets)
 
 
 def sequences_of(

@@ -36,6 +36,7 @@ from gateway.wiring.servers import same_connection, unusable
 from gateway.wiring.sharing import shared_of
 from gateway.wiring.source import ConfigSource
 from gateway.wiring.sources import feed_of
+from gateway.wiring.usage import accountant_of, accounted, counts_of, usage_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,12 @@ def build(
     readiness = Readiness()
     request_metrics = RequestMetrics(cores.has_server)
     explainer = Explainer(cores.view, CLOCK)
-    batch = Batch((request_metrics, cores, explainer))
+    counts = counts_of(config)
+    batch = Batch((request_metrics, cores, explainer, *([counts] if counts else ())))
     shared = shared_of(config, environ, told_up=cores.info, told_down=cores.warning)
+    accountant = accountant_of(
+        config, counts, shared, has_server=cores.has_server, log=cores.warning
+    )
     members = Members[ServerConfig](cores.apply, same_connection=same_connection)
     models = model_desk(config, cores.control, log=cores.warning)
     around = Surroundings(
@@ -83,6 +88,7 @@ def build(
         members=members,
         models=models,
         warn=cores.warning,
+        executed=accountant.executed if accountant else None,
     )
     cores.current = build_core(config, around)
     members.note(cores.current.said)
@@ -98,7 +104,9 @@ def build(
         api.limit(http_limits(new.config))
 
     reloader = Reloader(cores, around, source, discovery=discovery, apply=apply)
-    registry = make_registry(request_metrics, cores.view, reloader.state, discovery)
+    registry = make_registry(
+        request_metrics, cores.view, reloader.state, discovery, *usage_metrics(accountant)
+    )
     host = OneProcess(registry, explainer)
     ops = OpsListener(
         ops_socket,
@@ -107,6 +115,7 @@ def build(
         membership=discovery,
         desk=desk_of(config, cores),
         models=models,
+        usage=accountant,
         config=reloader,
         not_ready_reason=readiness.not_ready_reason,
         key=cores.ops_key,
@@ -116,7 +125,7 @@ def build(
         api=api,
         ops=ops,
         watcher=cores,
-        store=shared,
+        store=accounted(shared, accountant, batch.flush),
         discovery=discovery,
         reloader=reloader,
         readiness=readiness,

@@ -22,6 +22,7 @@ from gateway.tasks import spawn
 from gateway.upstream.describe import ModelBook
 from gateway.upstream.keeper import ChannelKeeper, Kept
 from gateway.upstream.transport import Upstream
+from gateway.usage.counting import UsageCounts
 from gateway.wiring.clock import CLOCK, Environ
 from gateway.wiring.core import Surroundings, build_core
 from gateway.wiring.cores import Cores
@@ -37,6 +38,7 @@ from gateway.wiring.listeners import http_limits, listener_tls
 from gateway.wiring.servers import Connecting, same_connection
 from gateway.wiring.sharing import Shared, shared_of, shared_with
 from gateway.wiring.shell import renew_certificates, shutdown_times
+from gateway.wiring.usage import counts_of
 from gateway.workers.counters import size_for, table_in
 from gateway.workers.duty import Duty, SupervisorGone
 from gateway.workers.fleet_mirror import FleetMirror, Replicated
@@ -105,6 +107,7 @@ def _build(
     config: Config = start.config
     cores = Cores()
     requests, explainer = RequestMetrics(cores.has_server), Explainer(cores.view, CLOCK)
+    counts = counts_of(config)
     fleets = _Fleets(link, table_in(memory, size_for(len(sockets)), column=start.column))
     around = fleets.around(
         start,
@@ -112,7 +115,7 @@ def _build(
             environ,
             log,
             Readiness(),
-            observer=Batch((requests, cores, explainer)),
+            observer=Batch((requests, cores, explainer, *([counts] if counts else ()))),
             shared=_shared(config, environ, link, cores),
             members=_members(()),
             models=LinkedModels(link),
@@ -127,7 +130,7 @@ def _build(
     if start.known:
         _mirror(cores).first_pass_over()
     api = _listener(cores, sockets, start.slot)
-    duty = _duty(link, cores, around, fleets, api=api, requests=requests)
+    duty = _duty(link, cores, around, fleets, api=api, requests=requests, counts=counts)
     services |= _services(duty, explainer, cores)
     return cores, duty
 
@@ -158,9 +161,15 @@ def _duty(
     *,
     api: _Listening,
     requests: RequestMetrics,
+    counts: UsageCounts | None,
 ) -> Duty:
     registry = registry_of(requests, StoreMetrics(cores.view), LimitMetrics(cores.view))
     batch = cast(Batch, around.observer)
+
+    def flush() -> None:
+        batch.flush()
+        if counts is not None and (used := counts.take()) is not None:
+            link.tell(used)
 
     def exchange(to: NewConfig) -> None:
         new = build_core(to.config, fleets.around(to, around), before=cores.current)
@@ -188,7 +197,7 @@ def _duty(
         view=cores.view,
         in_flight=partial(_in_flight, cores),
         page=lambda: page(registry),
-        flush=batch.flush,
+        flush=flush,
         clock=CLOCK,
     )
 

@@ -56,6 +56,8 @@ class FakeModel:
     """Makes the ModelInferResponse from the ModelInferRequest, instead of the echo."""
     executions: Counter[str] = field(default_factory=Counter)
     """Requests answered without an error, by version."""
+    compute_s: float = 0.0
+    """What its statistics say each of them took."""
     gate: asyncio.Event | None = None
 
     def hang(self) -> None:
@@ -70,6 +72,19 @@ class FakeModel:
     def ready_versions(self) -> list[str]:
         """List the versions at READY, the highest last."""
         return sorted((v for v, state in self.states.items() if state == "READY"), key=int)
+
+    def statistics(self, version: str) -> Any:
+        """Return what is counted of a version."""
+        count = self.executions[version]
+        compute = service_pb2.StatisticDuration(count=count, ns=round(count * self.compute_s * 1e9))
+        batch = service_pb2.InferBatchStatistics(batch_size=1, compute_infer=compute)
+        return service_pb2.ModelStatistics(
+            name=self.config.name,
+            version=version,
+            inference_count=count,
+            execution_count=count,
+            batch_stats=[batch] if self.compute_s else [],
+        )
 
     def choose(self, version: str) -> str | Failure:
         """Choose the version that serves a request, or say like Triton why none does."""

@@ -179,12 +179,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
         models = [await self._find(request.name, context)] if request.name else self.models.values()
         return service_pb2.ModelStatisticsResponse(
             model_stats=[
-                service_pb2.ModelStatistics(
-                    name=model.config.name,
-                    version=version,
-                    inference_count=model.executions[version],
-                    execution_count=model.executions[version],
-                )
+                model.statistics(version)
                 for model in models
                 for version in model.ready_versions()
                 if request.version in ("", version)

@@ -44,7 +44,7 @@ async def test_a_request_is_answered_by_one_server(world: World) -> None:
     assert world.transport.sent == [("a", 60.0)]
     seen = world.exchange
     assert (seen.model, seen.version, seen.server, seen.attempts) == ("m", "1", "a", 1)
-    assert (seen.tried, seen.detached) == (set(), False)
+    assert (seen.tried, seen.detached) == (set(), ())
     assert world.idle
 
 

@@ -145,6 +145,13 @@ def answer(self, request):
     return reply(OUT=wanted)
 """
 
+# Computes for MS milliseconds for each row of a batch.
+SLEEP_ROWS = """\
+wanted = array(request, "MS")
+time.sleep(int(wanted.sum()) / 1000)
+return reply(OUT=wanted)
+"""
+
 BOOM = """\
 code = array(request, "CODE")
 if code is None:
@@ -258,6 +265,7 @@ MODELS = {
     "echo_BF16": Model("IN:BF16[-1]", "OUT:BF16[-1]", ECHO_BF16),
     "whoami": Model("IN:INT32[-1]", "OUT:BYTES[3]", WHOAMI, versions=(1, 2, 10)),
     "sleep": Model("MS:INT32[1] PAYLOAD:FP32[-1]?", "OUT:INT32[1]", SLEEP, instances=4),
+    "sleep_rows": Model("MS:INT32[1]", "OUT:INT32[1]", SLEEP_ROWS, max_batch_size=8, instances=2),
     "boom": Model("IN:INT32[-1] CODE:INT32[1]?", "OUT:INT32[-1]", BOOM),
     "empty_out": Model(
         "IN:INT32[-1]",

@@ -158,6 +158,21 @@ def test_each_state_file_is_a_file_of_its_own(tmp_path):
     ]
 
 
+def test_the_file_of_the_months_is_for_gateways_without_redis(tmp_path):
+    usage = "usage: {state_file: x}"
+    assert _check(usage, tmp_path) == []
+    assert _check("redis: {url: 'redis://r'}", tmp_path) == []
+    assert _check(f"{usage}\nredis: {{url: 'redis://r'}}", tmp_path) == [
+        "f:1: usage.state_file: is used without `redis` only, which keeps the months otherwise"
+        " - remove one of them"
+    ]
+    assert _check(f"{usage}\nsteering: {{state_file: x}}", tmp_path) == [
+        "f:1: usage.state_file: 'x' is the file of steering.state_file too - name another one"
+    ]
+    (problem,) = _check("usage: {state_file: gone/a.json}", tmp_path)
+    assert "is not a folder" in problem
+
+
 def test_a_part_of_the_api_is_restricted_once():
     text = "api:\n  restricted:\n  - {apis: [trace, health]}\n  - {apis: [logging, health]}"
     assert _check(text) == [

@@ -64,6 +64,7 @@ async def listening(
             now=lambda: "now",
             new_id=lambda: "op1",
         ),
+        usage=None,
         config=Configurations(),
         not_ready_reason=lambda: reason,
         key=lambda: key,

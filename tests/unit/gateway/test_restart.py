@@ -47,6 +47,13 @@ def test_what_gateways_share_stays_where_it_is(tmp_path: Path) -> None:
     assert (new.sequences.max_open, new.sequences.margin_s) == (100_000, 7)
 
 
+def test_how_usage_is_kept_waits(tmp_path: Path) -> None:
+    running = config(tmp_path)
+    written = config(tmp_path, usage="enabled: false, retention_months: 2")
+    assert waiting(written, running) == ["usage.enabled", "usage.retention_months"]
+    assert in_force(written, running).usage == running.usage
+
+
 def test_what_keeps_loads_waits_and_the_rest_of_model_control_does_not(tmp_path: Path) -> None:
     running = config(tmp_path)
     written = config(tmp_path, model_control="enabled: true, replay: true, state_file: loads")

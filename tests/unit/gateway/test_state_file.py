@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from gateway.stores.state_file import LOADS, STEERING, DamagedState, StateFile
+from gateway.stores.state_file import LOADS, STEERING, USAGE, DamagedState, StateFile
 
 BLOCK = {"model": "m", "version": 2, "server": "a"}
 ENTRY = {"at": "2026-01-01T00:00:00+00:00", "command": "cordon", "by": "ann", "server": "a"}
@@ -157,3 +157,36 @@ def test_what_is_wrong_with_a_load_is_named(tmp_path: Path, load: Any, problem: 
     path.write_text(json.dumps({"schema_version": 1, "loads": [load]}))
     fix = "repair it, or remove it to start with nothing to be loaded again"
     assert refusal(StateFile(path, LOADS)) == f"model_control.state_file: {path}: {problem} - {fix}"
+
+
+USED = {
+    "month": "2026-11", "tenant": "a", "model": "m", "requests": 1, "errors": 0,
+    "rows": 2, "input_bytes": 3, "output_bytes": 4, "compute_us": 5,
+}  # fmt: skip
+
+
+def test_usage_has_a_file_of_its_own(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "usage.json", USAGE)
+    state = {"usage": [USED, {**USED, "month": "2026-12", "compute_us": 2**62}]}
+    file.write(state)
+    assert file.read() == state
+
+
+@pytest.mark.parametrize(
+    ("used", "problem"),
+    [
+        (5, "usage[0]: not a JSON object"),
+        ({**USED, "dollars": 5}, "usage[0].dollars: unknown"),
+        ({name: value for name, value in USED.items() if name != "rows"}, "usage[0].rows: missing"),
+        ({**USED, "month": 202611}, "usage[0].month: not a name"),
+        ({**USED, "tenant": ""}, "usage[0].tenant: not a name"),
+        ({**USED, "rows": -1}, "usage[0].rows: not a whole number"),
+        ({**USED, "rows": 1.0}, "usage[0].rows: not a whole number"),
+        ({**USED, "rows": True}, "usage[0].rows: not a whole number"),
+    ],
+)
+def test_what_is_wrong_with_usage_is_named(tmp_path: Path, used: Any, problem: str) -> None:
+    path = tmp_path / "usage.json"
+    path.write_text(json.dumps({"schema_version": 1, "usage": [used]}))
+    fix = "repair it, or remove it to start with nothing used yet"
+    assert refusal(StateFile(path, USAGE)) == f"usage.state_file: {path}: {problem} - {fix}"

@@ -1,0 +1,1 @@
+"""Usage accounting: who has used what, counted, shared out and kept by month."""
