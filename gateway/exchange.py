@@ -11,6 +11,7 @@ from enum import StrEnum
 from gateway.faults import Fault, Kind
 from gateway.places import Places
 from routing.choices import Choices
+from routing.classes import STANDARD, PriorityClass
 from routing.limits import LimitState, Source
 from routing.pool import Lease
 from routing.sequences import Pin
@@ -49,8 +50,8 @@ class Refusal:
 class Exchange:
     """One request. Times are monotonic seconds of `clock`.
 
-    `tenant` is whose request it is, `tier` the tier of that tenant or "", and `refusal` what speaks
-    against its caller. `alias` is the route name it used, if that is one. `timeout_s` is what the
+    `tenant` is whose request it is, `tier` the tier of that tenant or "", `priority_class` how
+    important it is, and `refusal` what speaks against its caller. `alias` is the route name it used, if that is one. `timeout_s` is what the
     client asked for, None if it did not; `path` what it asked for, without the query, which goes
     into the log only. `spent_s` is the time each stage took. `server` is the one that answered, or
     the last one chosen. `unsure` of the `attempts` failed and may have run. `choices` has, for each
@@ -71,6 +72,7 @@ class Exchange:
     started_s: float
     tenant: str = ANONYMOUS
     tier: str = ""
+    priority_class: PriorityClass = STANDARD
     refusal: Refusal | None = None
     alias: str = ""
     timeout_s: float | None = None
