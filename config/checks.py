@@ -17,6 +17,7 @@ from config.known import absent, known, ordered, servers, sources
 from config.limit_checks import check_limits
 from config.listeners import Api, Ops
 from config.model_checks import check_models
+from config.priority_checks import check_priorities
 from config.stores import split_redis_url
 from config.tenant_checks import check_tenants
 from config.tree import Loc, Node, Problem
@@ -46,6 +47,7 @@ def check(root: Node, folder: Path) -> Iterator[Problem]:
     yield from check_models(root)
     yield from check_aliases(root)
     yield from check_tenants(root, folder)
+    yield from check_priorities(root)
     yield from check_limits(root)
     yield from _exposed_ops(root)
     yield from _listeners_apart(root)

@@ -29,6 +29,7 @@ from config.policies import (
     Shutdown,
     Steering,
 )
+from config.priorities import Priority
 from config.servers import Server, Upstream
 from config.stores import Redis, Sequences
 from config.tenants import Tenant, TenantName, Tier, TierName
@@ -85,6 +86,10 @@ class Config(Section):
     as `auth.mode` is `off`."""
     tiers: Mapping[TierName, Tier] = Field(default_factory=dict)
     """What tenants have in common, by the name they refer to as their `tier`."""
+    priority: Priority | None = None
+    """How important requests are: classes, which tenants and tiers have, requests ask for, and
+    models are told as their own priority levels. Unset, and with no word of classes elsewhere, all
+    requests are alike unless they ask for a class or priority themselves, as everybody may."""
     limits: Mapping[LimitName, Limit] = Field(default_factory=dict)
     """Rate limits, by name. A request has to be within all that concern it; one that is not is
     answered 429 and counts nowhere."""

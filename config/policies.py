@@ -20,6 +20,7 @@ from config.fields import (
     ServerPatterns,
     Text,
 )
+from config.priorities import ClassName, PriorityLevel
 
 Policy = Literal["least_request", "peak_ewma", "round_robin"]
 
@@ -165,6 +166,13 @@ class ModelPolicy(Section):
     """The servers that hold the model, as names or shell patterns (`*`, `?`, `[...]`): where it is
     loaded and unloaded when a command names no servers. Unset, a command must name them. It says
     nothing about where requests go."""
+    priority_levels: Mapping[ClassName, PriorityLevel] = Field(
+        default_factory=dict, json_schema_extra={"additionalProperties": False}
+    )
+    """What each priority class means at this model: name of the class to one of the model's own
+    `priority_levels`, 1 being served first. All classes, or none: then the first class is level 1,
+    the last one the model's last, and the others lie evenly between. For an ensemble, which has no
+    levels, it is what its steps are told."""
     compatible: bool = False
     """Use servers as well that report another signature (inputs, outputs, batching) for a version
     than most do. Off by default: what differs is likely another model of the same name."""

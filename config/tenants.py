@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
 from config.fields import FileName, Section, Text, not_empty
+from config.priorities import MayRank
 from config.servers import Pattern
 
 ANONYMOUS = "anonymous"
@@ -157,7 +158,7 @@ class TenantKey(Section):
     it is removed here."""
 
 
-class Tenant(Section):
+class Tenant(MayRank):
     """One tenant: how its callers are recognised, and what they may use."""
 
     tier: TierName | None = None
@@ -186,5 +187,5 @@ class Tenant(Section):
     accepted. All claims listed here have to be there. Needs `auth.jwt`."""
 
 
-class Tier(Section):
+class Tier(MayRank):
     """What tenants of one tier have in common."""

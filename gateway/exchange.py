@@ -14,6 +14,7 @@ from routing.choices import Choices
 from routing.classes import STANDARD, PriorityClass
 from routing.limits import LimitState, Source
 from routing.pool import Lease
+from routing.priorities import Objection
 from routing.sequences import Pin
 
 ANONYMOUS = "anonymous"
@@ -46,61 +47,70 @@ class Refusal:
     enforced: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Overreach:
+    """What a request wanted of priority classes and did not get, or (not `enforced`) got after all.
+
+    `asked` is what it asked for, in words; it may be of the client's making.
+    """
+
+    objection: Objection
+    asked: str
+    enforced: bool
+
+
 @dataclass(slots=True)
 class Exchange:
-    """One request. Times are monotonic seconds of `clock`.
-
-    `tenant` is whose request it is, `tier` the tier of that tenant or "", `priority_class` how
-    important it is, and `refusal` what speaks against its caller. `alias` is the route name it used, if that is one. `timeout_s` is what the
-    client asked for, None if it did not; `path` what it asked for, without the query, which goes
-    into the log only. `spent_s` is the time each stage took. `server` is the one that answered, or
-    the last one chosen. `unsure` of the `attempts` failed and may have run. `choices` has, for each
-    attempt, who could be chosen and who was; `retried` the kind of each fault that led to one more,
-    `hedges` what became of each time a second server was to be asked. `pin` is where the state of
-    its sequence is, None if it belongs to none: such a request goes there or nowhere, and once.
-    `rows` are its batch rows, 0 before a server was chosen; `detached` has the places of calls left
-    running there. `dropped_headers` could not be passed on. `events` counts the answers of a stream
-    so far; the first was there at `first_event_s`. `places` are what it holds under limits of
-    concurrency, None if nothing; `limits` is what the enforced limits said of it, `limited_by` what
-    decided on them. `outcome` names what became of it: "ok" or the kind of the fault.
-    """
+    """One request. Times are monotonic seconds of `clock`."""
 
     request_id: str
     caller: str
     route: str
     clock: Callable[[], float]
     started_s: float
+
+    # Whose it is, and how important.
     tenant: str = ANONYMOUS
-    tier: str = ""
+    tier: str = ""  # of the tenant; "" if it has none
+    refusal: Refusal | None = None  # what speaks against the caller
     priority_class: PriorityClass = STANDARD
-    refusal: Refusal | None = None
-    alias: str = ""
-    timeout_s: float | None = None
-    deadline_s: float = float("inf")
-    path: str = ""
+    classed: bool = False  # somebody has said anything about its class
+    overreach: Overreach | None = None  # what it asked for in vain
+
+    # What it asks for.
+    path: str = ""  # without the query; goes into the log only
+    alias: str = ""  # the route name it used, if that is one
     model: str = ""
     version: str = ""
-    server: str = ""
+    rows: int = 0  # of the batch; 0 before a server was chosen
+    timeout_s: float | None = None  # what the client asked for
+    deadline_s: float = float("inf")
+    dropped_headers: tuple[str, ...] = ()  # that could not be passed on
+    pin: Pin | None = None  # where the state of its sequence is: it goes there or nowhere, and once
+
+    # What it holds under limits.
+    limits: tuple[LimitState, ...] = ()  # what the enforced ones said
+    limited_by: Source = Source.SHARED  # what decided on them
+    places: Places | None = None  # under limits of concurrency
+
+    # Its attempts.
+    server: str = ""  # the one that answered, or the last one chosen
     attempts: int = 0
-    unsure: int = 0
+    unsure: int = 0  # attempts that failed and may have run
     tried: set[str] = field(default_factory=set)
-    choices: list[tuple[Choices, str]] = field(default_factory=list)
-    retried: tuple[Kind, ...] = ()
+    choices: list[tuple[Choices, str]] = field(default_factory=list)  # who could be, who was chosen
+    retried: tuple[Kind, ...] = ()  # the fault that led to each further attempt
     hedges: tuple[Hedge, ...] = ()
-    pin: Pin | None = None
-    rows: int = 0
-    detached: tuple[Lease, ...] = ()
-    dropped_headers: tuple[str, ...] = ()
-    places: Places | None = None
-    limits: tuple[LimitState, ...] = ()
-    limited_by: Source = Source.SHARED
-    events: int = 0
+    detached: tuple[Lease, ...] = ()  # places of calls left running
+
+    # What became of it.
+    events: int = 0  # answers of a stream so far
     first_event_s: float | None = None
     status: int = 0
     fault: Fault | None = None
     bytes_in: int = 0
     bytes_out: int = 0
-    spent_s: dict[str, float] = field(default_factory=dict)
+    spent_s: dict[str, float] = field(default_factory=dict)  # by stage
     ended_s: float = 0.0
     _stage: str = "receive"
     _stage_since_s: float = 0.0

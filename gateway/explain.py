@@ -41,10 +41,11 @@ class Explainer:
             if len(self._requests) > KEPT_REQUESTS:
                 self._requests.popitem(last=False)
 
-    def model(self, model: str, version: int | None) -> dict[str, Any]:
+    def model(self, model: str, version: int | None, tenant: str | None = None) -> dict[str, Any]:
         """Explain where a request for this model would go now, or why it would be refused.
 
-        Raises UnknownName for a model or version no server is known to have.
+        `tenant` is whose it is. Raises UnknownName for a model or version no server is known to
+        have, and for a tenant that is none.
         """
         now_s = self._clock()
         view = self._view()
@@ -70,6 +71,7 @@ class Explainer:
             "refused": _refused(snapshot, model, version, choices, now_s),
             "candidates": _candidates(choices, now_s) if choices else [],
             "excluded": self._excluded(snapshot, model, chosen, choices),
+            "priority": view.priorities.explain(route, tenant),
         }
 
     def request(self, request_id: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from gateway.faults import Fault
 from gateway.hedging import HedgePolicy, hedged
 from gateway.limits.admission import Admission, cost_of
 from gateway.ports import Clock, Fleet, Transport
+from gateway.ranking import PRIORITY_CLASS, Ranking
 from gateway.sequences import Sequences, Turn
 from routing.aliases import Aliases
 from routing.budget import RetryBudget
@@ -130,6 +131,7 @@ class Pipeline:
         deadlines: Deadlines,
         retries: Retries,
         sequences: Sequences,
+        ranking: Ranking,
         admission: Admission,
         max_unpacked_bytes: int,
         clock: Clock,
@@ -142,6 +144,7 @@ class Pipeline:
         self.deadlines = deadlines
         self._retries = retries
         self._sequences = sequences
+        self._ranking = ranking
         self._admission = admission
         self._max_unpacked_bytes = max_unpacked_bytes
         self._clock = clock
@@ -157,7 +160,7 @@ class Pipeline:
         exchange.enter("decode")
         lengths = parse_header_length(request.header_lengths)
         call = self._decoder.decode(self.unpacked(request), lengths, route.spec)
-        call.metadata = request.metadata
+        self.complete(exchange, route, call, request)
         reply = await self.ask(exchange, route, call, asked=request.version)
         exchange.enter("reply")
         return _encode(encode_reply(reply, call), request.accept_encoding)
@@ -184,6 +187,13 @@ class Pipeline:
         if not request.content_encoding:
             return request.body
         return unpack(request.body, request.content_encoding, max_bytes=self._max_unpacked_bytes)
+
+    def complete(
+        self, exchange: Exchange, route: VersionRoute, call: InferCall, request: ReceivedInfer
+    ) -> None:
+        """Add to a call what the headers of its request say. Raises Fault."""
+        call.metadata = request.metadata
+        self._ranking.rank(exchange, route, call, request.header(PRIORITY_CLASS))
 
     def attempt(self, exchange: Exchange, spec: ModelSpec, lease: Lease) -> Attempt:
         """Return what holds `lease` until the work on its server has ended."""

@@ -14,7 +14,7 @@ from gateway.exchange import Exchange
 from gateway.faults import Fault
 from gateway.operations import Order, Report
 from routing.aliases import Aliases
-from routing.fleet import FleetSnapshot, ModelVersion
+from routing.fleet import FleetSnapshot, ModelVersion, VersionRoute
 from routing.pool import Pool
 from routing.quota import Answer, Ask
 from routing.usage import Flush, Totals
@@ -352,6 +352,17 @@ class LimitsDesk(Protocol):
         """Give a tenant its whole quotas back. Raises StoreDown."""
 
 
+class PriorityView(Protocol):
+    """What operators see of the priority classes."""
+
+    def explain(self, route: VersionRoute, tenant: str | None) -> Mapping[str, Any] | None:
+        """Return which class and level a tenant's requests get that ask for none.
+
+        Without a tenant it is about callers that show nothing, and None where nothing is
+        configured. Raises UnknownName.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class CoreView:
     """What a reload of the configuration replaces, as far as operators look at it and steer it."""
@@ -364,6 +375,7 @@ class CoreView:
     sequences: OpenSequenceCounts
     store: StoreState
     limits: LimitsDesk
+    priorities: PriorityView
 
 
 CurrentView = Callable[[], CoreView]
@@ -428,8 +440,10 @@ class Host(Protocol):
     async def explain_request(self, request_id: str) -> Mapping[str, Any]:
         """Explain a past request. Raises UnknownName."""
 
-    async def explain_model(self, model: str, version: int | None) -> Mapping[str, Any]:
-        """Explain where a request would go now. Raises UnknownName."""
+    async def explain_model(
+        self, model: str, version: int | None, tenant: str | None
+    ) -> Mapping[str, Any]:
+        """Explain where a request (of `tenant`) would go now. Raises UnknownName."""
 
     def workers(self) -> Mapping[str, Any]:
         """Return the worker processes (`workers`) and how a restart goes (`restart`, or None)."""

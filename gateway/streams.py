@@ -183,7 +183,7 @@ class Streams:
         route = self._pipeline.resolve(exchange, request)
         exchange.enter("decode")
         call = self._decoder.decode(self._pipeline.unpacked(request), route.spec)
-        call.metadata = request.metadata
+        self._pipeline.complete(exchange, route, call, request)
         if not route.spec.decoupled:
             reply = await self._pipeline.ask(exchange, route, call, asked=request.version)
             exchange.enter("reply")

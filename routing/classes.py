@@ -13,11 +13,14 @@ class PriorityClass:
 
     `ceiling` is the share of a model's places and of its queue, above 0 and at most 1, at which
     requests of the class are held back so that more important ones still find room.
+    `queue_timeout_us` is how long they may wait in a queue of their server, in microseconds; 0 is
+    as long as the model lets them.
     """
 
     name: str
     rank: int
     ceiling: float = 1.0
+    queue_timeout_us: int = 0
 
 
 CRITICAL = PriorityClass("critical", 0, 1.0)

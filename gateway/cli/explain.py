@@ -23,6 +23,9 @@ def explain(
         str | None, typer.Option("--model", help="Explain a request to it, now.")
     ] = None,
     version: Version = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="With --model: of a request of this tenant.")
+    ] = None,
     request_id: Annotated[
         str | None,
         typer.Option("--request-id", help="Explain a past request, by its X-Request-Id."),
@@ -36,8 +39,10 @@ def explain(
         refuse("give either --model or --request-id")
     if version is not None and model is None:
         refuse("--version: needs --model")
+    if tenant is not None and model is None:
+        refuse("--tenant: needs --model")
     client = connect(ops, key_file)
-    asked = {"model": model, "version": version, "request_id": request_id}
+    asked = {"model": model, "version": version, "tenant": tenant, "request_id": request_id}
     view = ask_or_fail(client, "explain", **asked)
     if json:
         typer.echo(json_module.dumps(view, indent=2))
@@ -49,6 +54,7 @@ def model_text(view: View) -> str:
     """Return the explanation of a request to a model, for people."""
     paragraphs = (
         [*_verdict(view)],
+        [*_priority(view["priority"])],
         _candidates(view["candidates"]),
         [*_excluded(view["excluded"])],
     )
@@ -83,6 +89,21 @@ def _verdict(view: View) -> Iterator[str]:
     if refused:
         status = STATUS[Kind(refused["outcome"])]
         yield wrapped(f"A request is refused now with {status}: {refused['error']}")
+
+
+def _priority(view: View | None) -> Iterator[str]:
+    if view is None:
+        return
+    tier = f" (tier {view['tier']})" if view["tier"] else ""
+    told = f"level {view['level']} of {view['levels']}" if view["level"] else "no level"
+    if view["queue_timeout_s"]:
+        told += f", at most {view['queue_timeout_s']:g} s in their queues"
+    yield wrapped(
+        f"Tenant {view['tenant']}{tier}: class {view['class']}, up to {view['highest_class']} when"
+        f" asked for; at the servers {told}"
+    )
+    for reason in view["unheeded"]:
+        yield wrapped(reason, "  ")
 
 
 def _alias(alias: View) -> str:

@@ -16,7 +16,7 @@ from gateway.tasks import spawn, stop
 from gateway.upstream.diagnose import diagnose
 from gateway.upstream.findings import Diagnosis, Finding, Severity, Target
 from gateway.upstream.survey import survey
-from gateway.wiring import CLOCK, target_of
+from gateway.wiring import CLOCK, priorities_of, target_of
 
 T = TypeVar("T")
 
@@ -42,8 +42,13 @@ def examine(config: Config, environ: Mapping[str, str]) -> Examined:
         found, wrong = await discover(config.discovery, environ, taken=targets)
         targets |= found
         diagnoses = await at_once(targets, lambda name: diagnose(targets[name], clock=CLOCK))
-        pinned = _pinned(config)
-        between = await survey(targets, diagnoses, clock=CLOCK, default_versions=pinned)
+        between = await survey(
+            targets,
+            diagnoses,
+            clock=CLOCK,
+            default_versions=_pinned(config),
+            priorities=priorities_of(config),
+        )
         return Examined(targets, diagnoses, [*wrong, *between])
 
     return run(whole)

@@ -1,4 +1,4 @@
-"""Counts by tenant: whose requests were answered, and who was refused and why.
+"""Counts by tenant and class: whose requests were answered, who was refused and why.
 
 Part of the requests' metrics, which tell it of each settled request. Tenants are a closed set:
 those of the configuration, and "unknown" for callers that are none of them.
@@ -18,14 +18,21 @@ class CallerCounts:
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._refusals: Counter[tuple[str, str, str]] = Counter()
+        self._classes: Counter[tuple[str, str]] = Counter()
+        self._overreaches: Counter[tuple[str, str, str]] = Counter()
 
     def observe(self, exchange: Exchange) -> None:
         """Count one settled request."""
         self._requests[exchange.tenant, exchange.model, exchange.outcome] += 1
         refusal = exchange.refusal
         if refusal is not None:
-            mode = "enforce" if refusal.enforced else "observe"
-            self._refusals[refusal.tenant, refusal.reason, mode] += 1
+            self._refusals[refusal.tenant, refusal.reason, _mode(refusal.enforced)] += 1
+        if exchange.classed:
+            self._classes[exchange.priority_class.name, exchange.outcome] += 1
+        wanted = exchange.overreach
+        if wanted is not None:
+            key = (exchange.tenant, wanted.objection.value, _mode(wanted.enforced))
+            self._overreaches[key] += 1
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
@@ -45,3 +52,27 @@ class CallerCounts:
         for key, count in self._refusals.items():
             refusals.add_metric(key, count)
         yield refusals
+        yield from self._of_classes()
+
+    def _of_classes(self) -> Iterator[Metric]:
+        classes = CounterMetricFamily(
+            "triton_gateway_class_requests",
+            "Inference requests with a priority class, by class and outcome.",
+            labels=("class", "outcome"),
+        )
+        for of, count in self._classes.items():
+            classes.add_metric(of, count)
+        yield classes
+        overreaches = CounterMetricFamily(
+            "triton_gateway_priority_objections",
+            "Requests for a class or priority that were lowered or refused (mode enforce), or would"
+            " have been (observe).",
+            labels=("tenant", "reason", "mode"),
+        )
+        for key, count in self._overreaches.items():
+            overreaches.add_metric(key, count)
+        yield overreaches
+
+
+def _mode(enforced: bool) -> str:
+    return "enforce" if enforced else "observe"

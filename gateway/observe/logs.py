@@ -201,6 +201,11 @@ def _fields(exchange: Exchange) -> dict[str, object]:
     if exchange.refusal is not None:
         word = "refused" if exchange.refusal.enforced else "would_refuse"
         fields[word] = exchange.refusal.reason
+    if exchange.classed:
+        fields["class"] = exchange.priority_class.name
+    if exchange.overreach is not None:
+        word = "asked_in_vain" if exchange.overreach.enforced else "would_object"
+        fields[word] = f"{exchange.overreach.objection.value}: {exchange.overreach.asked}"
     if exchange.alias:
         fields["alias"] = exchange.alias
     if exchange.attempts:

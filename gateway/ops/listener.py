@@ -169,7 +169,9 @@ class OpsListener:
         model = request.query.get("model")
         if not model:
             raise ValueError("name a model or a request_id")
-        return _json(await self._host.explain_model(model, _version(request)))
+        return _json(
+            await self._host.explain_model(model, _version(request), request.query.get("tenant"))
+        )
 
     async def _workers(self, _: web.Request) -> web.Response:
         await self._host.refresh()

@@ -32,9 +32,11 @@ class OneProcess:
         """Explain a past request."""
         return self._explainer.request(request_id)
 
-    async def explain_model(self, model: str, version: int | None) -> Mapping[str, Any]:
+    async def explain_model(
+        self, model: str, version: int | None, tenant: str | None
+    ) -> Mapping[str, Any]:
         """Explain where a request would go now."""
-        return self._explainer.model(model, version)
+        return self._explainer.model(model, version, tenant)
 
     def workers(self) -> Mapping[str, Any]:
         """Return that there are none."""

@@ -17,6 +17,7 @@ from gateway.upstream.control import call_method
 from gateway.upstream.proto_json import to_json_object
 from gateway.upstream.transport import Upstream
 from routing.fleet import ModelVersion
+from routing.queueing import NO_QUEUES, Queueing, QueuePolicy
 from routing.types import ModelSpec, TensorSpec
 
 # Extensions of Triton that work through the gateway; a route that is missing is not announced.
@@ -43,13 +44,15 @@ DEFAULT_SEQUENCE_IDLE_S = 1.0
 class Description:
     """One version on one server: its signature, and the JSON of its metadata and config.
 
-    `sequence_idle_s` is None for models that are not scheduled by sequence.
+    `sequence_idle_s` is None for models that are not scheduled by sequence. `queueing` is what of
+    it concerns priorities: no part of the signature, since no caller's request depends on it.
     """
 
     spec: ModelSpec
     metadata: Mapping[str, Any]
     config: bytes
     sequence_idle_s: float | None = None
+    queueing: Queueing = NO_QUEUES
 
 
 async def describe(upstream: Upstream, key: ModelVersion, *, timeout_s: float) -> Description:
@@ -76,6 +79,7 @@ async def describe(upstream: Upstream, key: ModelVersion, *, timeout_s: float) -
         metadata=to_json_object(metadata),
         config=orjson.dumps(to_json_object(config.config)),
         sequence_idle_s=sequence_idle_s(config.config),
+        queueing=queueing_of(config.config),
     )
 
 
@@ -91,6 +95,23 @@ def model_spec(key: ModelVersion, config: model_config_pb2.ModelConfig) -> Model
         sequence=config.HasField("sequence_batching"),
         scheduling=config.WhichOneof("scheduling_choice") or "",
     )
+
+
+def queueing_of(config: model_config_pb2.ModelConfig) -> Queueing:
+    """Return what the model's scheduler makes of priorities and timeouts."""
+    batching = config.dynamic_batching
+    return Queueing(
+        scheduler=config.WhichOneof("scheduling_choice") or "",
+        levels=batching.priority_levels,
+        usual=_queue_policy(batching.default_queue_policy),
+        by_level={
+            level: _queue_policy(policy) for level, policy in batching.priority_queue_policy.items()
+        },
+    )
+
+
+def _queue_policy(policy: model_config_pb2.ModelQueuePolicy) -> QueuePolicy:
+    return QueuePolicy(policy.default_timeout_microseconds, policy.allow_timeout_override)
 
 
 def sequence_idle_s(config: model_config_pb2.ModelConfig) -> float | None:
@@ -111,9 +132,13 @@ def _tensor(tensor: model_config_pb2.ModelInput | model_config_pb2.ModelOutput) 
 
 
 class ModelBook:
-    """The descriptions of everything the fleet has ready; see `gateway.ports.Descriptions`."""
+    """The descriptions of everything the fleet has ready; see `gateway.ports.Descriptions`.
+
+    `changes` counts how often one became another, for whoever draws conclusions from them.
+    """
 
     def __init__(self) -> None:
+        self.changes = 0
         self._pages: dict[tuple[str, ModelVersion], Description] = {}
         self._kept: dict[bytes, Description] = {}
         self._extensions: dict[str, frozenset[str]] = {}
@@ -121,7 +146,9 @@ class ModelBook:
     def learn(self, server: str, key: ModelVersion, description: Description) -> None:
         """Keep what `server` says of this version."""
         text = orjson.dumps(description.metadata) + description.config
-        self._pages[server, key] = self._kept.setdefault(text, description)
+        page = self._kept.setdefault(text, description)
+        self.changes += self._pages.get((server, key)) is not page
+        self._pages[server, key] = page
 
     def take_over(self, before: "ModelBook", kept: Collection[str]) -> None:
         """Take over what `before` has of the `kept` servers."""
@@ -162,6 +189,11 @@ class ModelBook:
         """Return how long `server` keeps a silent sequence of this version."""
         page = self._pages.get((server, key))
         return page.sequence_idle_s if page else None
+
+    def queueing(self, server: str, key: ModelVersion) -> Queueing | None:
+        """Return what this version's scheduler on `server` makes of priorities and timeouts."""
+        page = self._pages.get((server, key))
+        return page.queueing if page else None
 
     def extensions(self) -> Sequence[str]:
         """Return what every server announces and the gateway offers."""

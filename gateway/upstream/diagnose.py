@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping
 
 from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from gateway.faults import Fault
 from gateway.faults import Kind as FaultKind
@@ -19,7 +20,7 @@ from gateway.upstream import advice
 from gateway.upstream.addresses import split_address
 from gateway.upstream.advice import EXPECTED, Evidence
 from gateway.upstream.certificates import TlsProblem, tls_problem
-from gateway.upstream.describe import model_spec
+from gateway.upstream.describe import model_spec, queueing_of
 from gateway.upstream.findings import (
     Control,
     Counters,
@@ -98,7 +99,7 @@ class _Probe:
         round_trip_ms = await self._round_trip()
         await self._read_models()
         control = await self._control_mode() if self._ask_control else Control.UNKNOWN
-        signatures = await self._read_signatures()
+        configs = await self._read_configs()
         await self._judge_readiness()
         self._findings += advice.restricted_findings(self._target, session.restricted)
         return Diagnosis(
@@ -111,7 +112,8 @@ class _Probe:
             round_trip_ms=round_trip_ms,
             missing_keys=session.missing_keys,
             counters=self._models or {},
-            signatures=signatures,
+            signatures={key: _signature(*key, config) for key, config in configs.items()},
+            queues={key: queueing_of(config) for key, config in configs.items()},
             findings=tuple(self._findings),
         )
 
@@ -219,18 +221,18 @@ class _Probe:
             return Control.NONE_OR_POLL if refused else Control.UNKNOWN
         return Control.EXPLICIT
 
-    async def _read_signatures(self) -> dict[tuple[str, str], ModelSpec]:
+    async def _read_configs(self) -> dict[tuple[str, str], ModelConfig]:
         limit = asyncio.Semaphore(_CONFIGS_AT_ONCE)
         keys = list(self._models or ())
 
-        async def one(name: str, version: str) -> ModelSpec | None:
+        async def one(name: str, version: str) -> ModelConfig | None:
             async with limit:
                 request = pb.ModelConfigRequest(name=name, version=version)
                 reply = await self._session.ask("ModelConfig", request, pb.ModelConfigResponse)
-            return _signature(name, version, reply) if reply else None
+            return reply.config if reply else None
 
         found = await asyncio.gather(*(one(*key) for key in keys))
-        return {key: sign for key, sign in zip(keys, found, strict=True) if sign is not None}
+        return {key: config for key, config in zip(keys, found, strict=True) if config is not None}
 
     async def _judge_readiness(self) -> None:
         ready = await self._session.ask(
@@ -246,6 +248,6 @@ class _Probe:
         )
 
 
-def _signature(name: str, version: str, reply: pb.ModelConfigResponse) -> ModelSpec:
+def _signature(name: str, version: str, config: ModelConfig) -> ModelSpec:
     key = ModelVersion(name, int(version) if version.isdigit() else 0)
-    return model_spec(key, reply.config)
+    return model_spec(key, config)

@@ -13,11 +13,15 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from gateway.ports import Clock
-from gateway.upstream.agreement import different_signatures, missing_defaults
+from gateway.upstream.agreement import Version, different_signatures, missing_defaults
+from gateway.upstream.describe import ModelBook
 from gateway.upstream.diagnose import diagnose
 from gateway.upstream.findings import Diagnosis, Finding, Severity, Target
+from gateway.upstream.queue_advice import queue_findings
 from gateway.upstream.survey import who_is_who
-from routing.fleet import FleetSnapshot, FleetTable
+from routing.fleet import FleetSnapshot, FleetTable, ModelVersion
+from routing.priorities import Priorities
+from routing.queueing import Queueing
 
 _LOOK_INTERVAL_S = 5.0
 _SURVEY_INTERVAL_S = 600.0
@@ -26,23 +30,33 @@ _SURVEY_PAUSE_S = 30.0
 
 
 class Doctor:
-    """Examines servers in the background. `log` is called once for each new finding."""
+    """Examines servers in the background. `log` is called once for each new finding.
+
+    `book` has what the servers say of their models, `priorities` what is configured of classes.
+    """
 
     def __init__(
         self,
         table: FleetTable,
+        book: ModelBook,
         *,
+        priorities: Priorities,
         log: Callable[..., Any],
         clock: Clock,
     ) -> None:
         self._targets: dict[str, Target] = {}
         self._table = table
+        self._book = book
+        self._priorities = priorities
         self._log = log
         self._clock = clock
         self._examined_up: dict[str, bool] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
         self._compared: FleetSnapshot | None = None
         self._models: list[Finding] = []
+        self._queues: list[Finding] = []
+        self._judged: FleetSnapshot | None = None
+        self._judged_changes = 0
         self._processes: list[Finding] = []
         self._told: set[tuple[str, Finding]] = set()
 
@@ -64,6 +78,7 @@ class Doctor:
                 await self._examine(name)
                 due = True
             self._compare()
+            self._judge_queues()
             if self._clock() - surveyed_s >= (_SURVEY_PAUSE_S if due else _SURVEY_INTERVAL_S):
                 surveyed_s, due = self._clock(), False
                 await self._survey()
@@ -77,6 +92,7 @@ class Doctor:
                 self._examined_up[name] = before._examined_up[name]
                 self._diagnoses[name] = before._diagnoses[name]
         self._models, self._processes = before._models, before._processes
+        self._queues = before._queues
         self._told = before._told
 
     def findings(self) -> list[dict[str, str]]:
@@ -94,7 +110,9 @@ class Doctor:
 
     def _all(self) -> list[tuple[str, Finding]]:
         found = [(name, f) for name, d in sorted(self._diagnoses.items()) for f in d.findings]
-        return found + [("", finding) for finding in (*self._models, *self._processes)]
+        return found + [
+            ("", finding) for finding in (*self._models, *self._queues, *self._processes)
+        ]
 
     def _changed(self) -> list[str]:
         servers = self._table.snapshot.servers
@@ -125,6 +143,28 @@ class Doctor:
             expected = {model: _expected(snapshot, model) for model in pinned}
             self._models += missing_defaults(pinned, expected)
         self._tell()
+
+    def _judge_queues(self) -> None:
+        """Judge what models make of priorities; that may change without the rest of a model."""
+        snapshot, changes = self._table.snapshot, self._book.changes
+        if snapshot is self._judged and changes == self._judged_changes:
+            return
+        self._judged, self._judged_changes = snapshot, changes
+        self._queues = []
+        if self._priorities.configured:
+            self._queues += queue_findings(self._priorities, self._known_queues())
+        self._tell()
+
+    def _known_queues(self) -> dict[Version, dict[str, Queueing]]:
+        return {
+            (model, str(version)): {
+                server: queueing
+                for server in route.servers
+                if (queueing := self._book.queueing(server, ModelVersion(model, version)))
+            }
+            for model, known in self._table.snapshot.models.items()
+            for version, route in known.versions.items()
+        }
 
     async def _survey(self) -> None:
         up = {name for name, row in self._table.snapshot.servers.items() if row.up}

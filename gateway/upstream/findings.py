@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gateway.upstream.tls import TlsOptions
+from routing.queueing import Queueing
 from routing.types import ModelSpec
 
 Counters = Mapping[tuple[str, str], tuple[int, ...]]
@@ -72,6 +73,7 @@ class Diagnosis:
     missing_keys: tuple[str, ...] = ()
     counters: Counters = field(default_factory=dict, repr=False)
     signatures: Mapping[tuple[str, str], ModelSpec] = field(default_factory=dict, repr=False)
+    queues: Mapping[tuple[str, str], Queueing] = field(default_factory=dict, repr=False)
     findings: tuple[Finding, ...] = ()
 
 

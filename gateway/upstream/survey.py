@@ -14,7 +14,10 @@ from gateway.faults import Fault
 from gateway.ports import Clock
 from gateway.upstream.agreement import Version, different_signatures, missing_defaults
 from gateway.upstream.findings import Counters, Diagnosis, Finding, Target, warning
+from gateway.upstream.queue_advice import queue_findings
 from gateway.upstream.session import open_session
+from routing.priorities import Priorities
+from routing.queueing import Queueing
 from routing.types import ModelSpec
 
 SURVEY_TIMEOUT_S = 1.0
@@ -40,15 +43,19 @@ async def survey(
     clock: Clock,
     timeout_s: float = SURVEY_TIMEOUT_S,
     default_versions: Mapping[str, int] | None = None,
+    priorities: Priorities | None = None,
 ) -> list[Finding]:
     """Return what is wrong between the servers; mostly takes twice `timeout_s` for 16 servers.
 
     The diagnoses hold the first reading of each server's statistics; all of them must be finished.
-    `default_versions` are those the configuration pins, by model.
+    `default_versions` are those the configuration pins, by model, `priorities` what it says of
+    priority classes.
     """
     found = [*different_signatures(_signatures(diagnoses))]
     if any(diagnosis.models_ready is not None for diagnosis in diagnoses.values()):
         found += missing_defaults(default_versions or {}, _ready(diagnoses))
+    if priorities is not None:
+        found += queue_findings(priorities, _queues(diagnoses))
     first = {
         name: Reading(diagnosis.server_id, diagnosis.counters)
         for name, diagnosis in diagnoses.items()
@@ -62,6 +69,14 @@ def _signatures(diagnoses: Mapping[str, Diagnosis]) -> dict[Version, dict[str, M
     for name, diagnosis in diagnoses.items():
         for key, spec in diagnosis.signatures.items():
             found.setdefault(key, {})[name] = spec
+    return found
+
+
+def _queues(diagnoses: Mapping[str, Diagnosis]) -> dict[Version, dict[str, Queueing]]:
+    found: dict[Version, dict[str, Queueing]] = {}
+    for name, diagnosis in diagnoses.items():
+        for key, queueing in diagnosis.queues.items():
+            found.setdefault(key, {})[name] = queueing
     return found
 
 

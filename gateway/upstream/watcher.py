@@ -17,6 +17,7 @@ from gateway.upstream.findings import Target
 from gateway.upstream.prober import Assignment, ServerProber
 from gateway.upstream.transport import Upstream
 from routing.fleet import FleetSnapshot, FleetTable, ModelVersion
+from routing.priorities import Priorities
 
 
 @dataclass(slots=True)
@@ -30,12 +31,18 @@ class FleetWatcher:
     """Runs the probers; see `gateway.ports.Fleet`, `FleetProbe` and `Channels` there."""
 
     def __init__(
-        self, table: FleetTable, book: ModelBook, *, log: Callable[..., Any], clock: Clock
+        self,
+        table: FleetTable,
+        book: ModelBook,
+        *,
+        priorities: Priorities,
+        log: Callable[..., Any],
+        clock: Clock,
     ) -> None:
         self._table = table
         self._book = book
         self._clock = clock
-        self._doctor = Doctor(table, log=log, clock=clock)
+        self._doctor = Doctor(table, book, priorities=priorities, log=log, clock=clock)
         self._watched: dict[str, _Watched] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._diagnosis: asyncio.Task[None] | None = None

@@ -10,6 +10,7 @@ from gateway.wiring.clock import CLOCK, Environ
 from gateway.wiring.cores import Cores
 from gateway.wiring.host import build_host
 from gateway.wiring.listeners import listener_tls
+from gateway.wiring.priorities import priorities_of
 from gateway.wiring.servers import target_of
 from gateway.wiring.shell import Shell, build
 from gateway.wiring.source import ConfigSource, read_config
@@ -26,6 +27,7 @@ __all__ = [
     "build",
     "build_host",
     "listener_tls",
+    "priorities_of",
     "read_config",
     "run_worker",
     "target_of",

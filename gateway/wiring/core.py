@@ -26,6 +26,7 @@ from gateway.limits.desk import LimitsDesk
 from gateway.members import Members, ServerAdded
 from gateway.observe.logs import Logger, LogStream, RequestLog
 from gateway.ports import CoreView, LogEvent, ModelCommands, Observer, OpenSequenceCounts
+from gateway.ranking import Ranking
 from gateway.sequences import Sequences
 from gateway.upstream.describe import ModelBook
 from gateway.upstream.prober import Assignment
@@ -46,6 +47,7 @@ from gateway.wiring.fleet import (
 from gateway.wiring.identity import authentication_of, issuer_of, keys_in_files
 from gateway.wiring.limits import rules_of, tier_of
 from gateway.wiring.logs import logger_for, request_log
+from gateway.wiring.priorities import priorities_of
 from gateway.wiring.requests import aliases_of, metadata_routes, pipeline_of, streams_of
 from gateway.wiring.restart import in_force
 from gateway.wiring.servers import Connecting, Link, scraper_of
@@ -176,18 +178,20 @@ def build_core(
     _take_in(servers, fleet, before, same)
     sequences = sequences_of(config, fleet.watcher, ledger.pool, ledger.book, around.shared)
     rules = rules_of(config)
+    ranking = Ranking(priorities_of(config), ledger.book.queueing)
     view = _view(
         config,
         around,
         fleet,
         sequences,
-        LimitsDesk(
+        limits=LimitsDesk(
             rules,
             around.shared.limiter,
             fleet.watcher,
             tier_of=tier_of(config),
             log=logger.warning,
         ),
+        ranking=ranking,
     )
     issuer = issuer_of(config, before.issuer if before else None, told=around.warn)
     admission = Admission(rules, around.shared.limiter)
@@ -202,6 +206,7 @@ def build_core(
             view,
             ledger,
             sequences=sequences,
+            ranking=ranking,
             admission=admission,
             logger=logger,
             restricted=restricted,
@@ -230,7 +235,9 @@ def _view(
     around: Surroundings,
     fleet: FleetParts,
     sequences: Sequences,
+    *,
     limits: LimitsDesk,
+    ranking: Ranking,
 ) -> CoreView:
     return CoreView(
         fleet=fleet.watcher,
@@ -241,6 +248,7 @@ def _view(
         sequences=around.shown_sequences or sequences,
         store=around.shared.keeper,
         limits=limits,
+        priorities=ranking,
     )
 
 
@@ -281,6 +289,7 @@ def _api(
     ledger: Ledger,
     *,
     sequences: Sequences,
+    ranking: Ranking,
     admission: Admission,
     logger: Logger,
     restricted: Sequence[Restriction],
@@ -297,7 +306,14 @@ def _api(
     )
     transport = GrpcTransport(ledger.upstreams, detached_max_s=config.upstream.detached_max_s)
     pipeline = pipeline_of(
-        config, fleet, aliases, view.pool, transport, sequences=sequences, admission=admission
+        config,
+        fleet,
+        aliases,
+        view.pool,
+        transport,
+        sequences=sequences,
+        ranking=ranking,
+        admission=admission,
     )
     controls = control_routes(config, fleet, ledger.upstreams, around.models, logger)
     return Api(

@@ -17,6 +17,7 @@ from gateway.upstream.roster import Descriptions, Factory, Roster, Rows, Watchin
 from gateway.upstream.transport import Upstream
 from gateway.upstream.watcher import FleetWatcher
 from gateway.wiring.clock import CLOCK
+from gateway.wiring.priorities import priorities_of
 from gateway.wiring.servers import Connecting, Link, same_connection, upstream_of
 from routing.balancing import Balancer
 from routing.balancing.least_request import LeastRequest
@@ -91,7 +92,7 @@ def probing_fleet(connecting: Connecting, told: Told) -> FleetParts:
     """Build the parts of a process that does everything itself."""
     config = connecting.config
     ledger = Ledger(pool_of(config, Pool), table_of(config, FleetTable), ModelBook())
-    watcher = watcher_of(ledger, told.logger)
+    watcher = watcher_of(config, ledger, told.logger)
     roster = roster_of(
         connecting,
         ledger,
@@ -102,9 +103,15 @@ def probing_fleet(connecting: Connecting, told: Told) -> FleetParts:
     return FleetParts(ledger, watcher, watcher, roster)
 
 
-def watcher_of(ledger: Ledger, logger: Logger) -> FleetWatcher:
+def watcher_of(config: Config, ledger: Ledger, logger: Logger) -> FleetWatcher:
     """Build the watch over all servers."""
-    return FleetWatcher(ledger.table, ledger.book, log=logger.warning, clock=CLOCK)
+    return FleetWatcher(
+        ledger.table,
+        ledger.book,
+        priorities=priorities_of(config),
+        log=logger.warning,
+        clock=CLOCK,
+    )
 
 
 def pool_of(config: Config, kind: type[P], counted_in: HostTable | None = None) -> P:

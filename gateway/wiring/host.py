@@ -272,7 +272,7 @@ class _HostFleet:
     def __call__(self, connecting: Connecting, told: Told) -> FleetParts:
         config = connecting.config
         ledger = Ledger(pool_of(config, HostPool), table_of(config, ToldTable), ToldBook())
-        watcher = watcher_of(ledger, told.logger)
+        watcher = watcher_of(config, ledger, told.logger)
         roster = roster_of(
             connecting,
             ledger,

@@ -15,6 +15,7 @@ from gateway.lifecycle import Readiness
 from gateway.limits.admission import Admission
 from gateway.pipeline import Deadlines, Pipeline, Retries
 from gateway.ports import Descriptions, Fleet, Transport
+from gateway.ranking import Ranking
 from gateway.sequences import Sequences
 from gateway.streams import Streams
 from gateway.upstream.control import StatisticsReader
@@ -62,6 +63,7 @@ def pipeline_of(
     transport: Transport,
     *,
     sequences: Sequences,
+    ranking: Ranking,
     admission: Admission,
 ) -> Pipeline:
     """Build the pipeline of inference requests."""
@@ -89,6 +91,7 @@ def pipeline_of(
         ),
         retries=_retries(config),
         sequences=sequences,
+        ranking=ranking,
         admission=admission,
         max_unpacked_bytes=config.api.max_unpacked_bytes,
         clock=CLOCK,

@@ -233,8 +233,10 @@ def _services(duty: Duty, explainer: Explainer, cores: Cores) -> dict[str, Servi
     async def explain_request(request_id: str) -> Mapping[str, Any]:
         return explainer.request(request_id)
 
-    async def explain_model(model: str, version: int | None) -> Mapping[str, Any]:
-        return explainer.model(model, version)
+    async def explain_model(
+        model: str, version: int | None, tenant: str | None
+    ) -> Mapping[str, Any]:
+        return explainer.model(model, version, tenant)
 
     async def standing_news() -> Sequence[News]:
         return cores.view().pool.standing_news()

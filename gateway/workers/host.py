@@ -170,9 +170,12 @@ class WorkerHost:
             raise _refusal(said.values())
         return min(found, key=lambda answer: float(answer["ended_s_ago"]))
 
-    async def explain_model(self, model: str, version: int | None) -> Mapping[str, Any]:
+    async def explain_model(
+        self, model: str, version: int | None, tenant: str | None
+    ) -> Mapping[str, Any]:
         """Explain where a request would go now, as the first worker that answers sees it."""
-        said = await self._supervisor.ask("explain_model", model, version, timeout_s=_ANSWER_S)
+        asked = (model, version, tenant)
+        said = await self._supervisor.ask("explain_model", *asked, timeout_s=_ANSWER_S)
         for answer in said.values():
             if isinstance(answer, Mapping):
                 return answer

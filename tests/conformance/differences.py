@@ -352,5 +352,12 @@ PACKED_GENERATE = Difference(
     "As infer requests may; Triton takes them as they are only.",
     statuses(400, 200),
 )
+KNOWN_LEVELS = Difference(
+    "a priority that the model does not have is a 400",
+    "Triton takes it for the model's default level without a word, so that the caller believes it "
+    "has a priority. Models without levels are told whatever it says.",
+    statuses(200, 400),
+    names_field=True,
+)
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Difference))

@@ -13,6 +13,7 @@ from typing import Any
 from tests.conformance.build import document, echo, infer, output, tensor
 from tests.conformance.case import Case
 from tests.conformance.differences import (
+    KNOWN_LEVELS,
     LAST_KEY,
     LONG_SEQUENCE_ID,
     MALFORMED_IS_400,
@@ -353,6 +354,16 @@ def classifications() -> Iterator[Case]:
     yield Case("classification-of-BOOL", echo("BOOL", [True], outputs=wanted))
 
 
+def priorities() -> Iterator[Case]:
+    entry = tensor("WORK_MS", "INT32", [1, 1], [0])
+    for level in (4, 2**40):
+        request = infer("priority", document(entry, parameters={"priority": level}))
+        field = "'parameters.priority'"
+        yield Case(f"priority-{level}-of-3", request, KNOWN_LEVELS, field, server="b")
+    beyond = echo("INT32", [1], parameters={"priority": 4})
+    yield Case("priority-4-of-none", beyond)
+
+
 def model_errors() -> Iterator[Case]:
     entry = tensor("IN", "INT32", [1], [1])
     yield Case("boom-raises", infer("boom", document(entry)))
@@ -395,6 +406,7 @@ CASES = [
     *parameters(),
     *batches(),
     *classifications(),
+    *priorities(),
     *model_errors(),
     *empties(),
 ]

@@ -20,6 +20,7 @@ from gateway.limits.admission import Admission
 from gateway.limits.limiter import Limiter
 from gateway.pipeline import AnsweredInfer, Deadlines, Pipeline, ReceivedInfer, Retries
 from gateway.ports import SharedStore
+from gateway.ranking import Ranking
 from gateway.sequences import Sequences, SequenceSettings
 from gateway.stores.memory import MemoryStore
 from gateway.stores.quotas import MemoryQuotas
@@ -30,6 +31,8 @@ from routing.fleet import FleetSnapshot, FleetTable, ModelVersion, VersionRoute
 from routing.health.breaker import Breaker
 from routing.limits import Rule, RuleBook
 from routing.pool import Lease, Pool, PoolSettings
+from routing.priorities import Priorities
+from routing.queueing import Queueing
 from routing.retry import RetryPolicy
 from routing.sequences import OpenSequences
 from routing.types import ModelSpec, Server, TensorSpec
@@ -265,6 +268,8 @@ class World:
         store: SharedStore | None = None,
         max_open: int = 1000,
         limits: Sequence[Rule] = (),
+        priorities: Priorities | None = None,
+        queueing: Queueing | None = None,
     ) -> None:
         self.clock = clock or Clock()
         self.tenant = ANONYMOUS
@@ -313,6 +318,7 @@ class World:
             ),
             retries=self.retries,
             sequences=self.sequences,
+            ranking=Ranking(priorities or Priorities(), lambda *_: queueing),
             admission=Admission(RuleBook(limits), self.limiter),
             max_unpacked_bytes=10_000,
             clock=self.clock,

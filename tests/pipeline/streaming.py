@@ -104,8 +104,11 @@ class ScriptedStream:
 class StreamWorld(World):
     """A world with a model that may answer any number of times."""
 
-    def __init__(self, *scripts: tuple[Event, ...], spec: ModelSpec = DECOUPLED) -> None:
-        super().__init__(spec=spec, runs_on=False)
+    def __init__(
+        self, *scripts: tuple[Event, ...], spec: ModelSpec = DECOUPLED, **fields: Any
+    ) -> None:
+        super().__init__(spec=spec, runs_on=False, **fields)
+        self.headers: dict[str, str] = {}
         self.opened: list[ScriptedStream] = []
         self._scripts = deque(scripts)
         self.transport.open_stream = self._open  # type: ignore[attr-defined]
@@ -129,7 +132,8 @@ class StreamWorld(World):
         return await self.streams.generate_stream(self.new_exchange(**asked), self._request(body))
 
     def _request(self, body: bytes) -> ReceivedInfer:
-        return ReceivedInfer("m", None, body, "", None, [], lambda _: None, (("traceparent", "t"),))
+        given = (("traceparent", "t"),)
+        return ReceivedInfer("m", None, body, "", None, [], self.headers.get, given)
 
 
 async def everything(events: Events) -> list[bytes | Fault]:

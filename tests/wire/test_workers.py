@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from tritonclient.grpc.model_config_pb2 import ModelDynamicBatching
 
 from tests.clients import Reply, ask, infer, request
 from tests.fakes.triton import FakeTriton
@@ -23,7 +24,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fake() -> AsyncIterator[FakeTriton]:
+    batching = ModelDynamicBatching(priority_levels=3)
     async with fake_triton() as server:
+        server.models["echo"].config.dynamic_batching.CopyFrom(batching)
         yield server
 
 
@@ -31,7 +34,12 @@ async def fake() -> AsyncIterator[FakeTriton]:
 async def gateway(
     fake: FakeTriton, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Workers]:
-    config = configuration({"a": fake.address}, model_control={"enabled": True})
+    config = configuration(
+        {"a": fake.address},
+        model_control={"enabled": True},
+        tiers={"low": {"priority_class": "sheddable"}},
+        tenants={"acme": {"tier": "low"}},
+    )
     running = Workers({**config, "workers": 2}, tmp_path_factory.mktemp("host"))
     await running.begin()
     try:
@@ -89,6 +97,25 @@ async def _what_is_under_way_is_added_up(gateway: Workers, fake: FakeTriton) -> 
     fake.models["echo"].release()
     assert {reply.status for reply in await asyncio.gather(*asking)} == {200}
     assert (await gateway.get("/servers/a"))["in_flight_calls"] == 0
+
+
+async def test_both_know_priority_classes(gateway: Workers, fake: FakeTriton) -> None:
+    named = infer(X_Request_Id="classed", Triton_Gateway_Class="sheddable")
+    before = await gateway.metric("triton_gateway_class_requests_total")
+    assert {reply.status for reply in await gateway.everywhere(named)} == {200}
+    assert fake.last_request.parameters["priority"].uint64_param == 3
+
+    async def logged() -> bool:
+        lines = [event for event in gateway.events() if event.get("request_id") == "classed"]
+        return {(line["worker"], line["class"]) for line in lines} == {
+            (0, "sheddable"),
+            (1, "sheddable"),
+        }
+
+    await until(logged)
+    assert await gateway.metric("triton_gateway_class_requests_total") == before + 40
+    said = (await gateway.get("/explain?model=echo&tenant=acme"))["priority"]
+    assert (said["class"], said["level"], said["levels"]) == ("sheddable", 3, 3)
 
 
 async def test_commands_reach_every_worker_and_those_that_come_later(gateway: Workers) -> None:

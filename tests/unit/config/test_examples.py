@@ -34,6 +34,7 @@ def test_these_are_all_the_examples():
         "limits.yaml",
         "minimal.yaml",
         "models.yaml",
+        "priorities.yaml",
         "rented.yaml",
         "routing.yaml",
         "shared.yaml",
@@ -69,6 +70,15 @@ def test_the_example_of_limits_has_every_kind(examples):
     assert limits["llm-at-a-time"].concurrent == 8
     assert limits["batch-jobs"].mode == "observe"
     assert limits["bytes-of-all"].on_store_failure == "closed"
+
+
+def test_the_example_of_priorities_has_classes_of_its_own(examples):
+    config = load(examples / "priorities.yaml")
+    assert config.priority is not None
+    assert [cls.name for cls in config.priority.classes] == ["interactive", "normal", "batch"]
+    assert config.tiers["gold"].max_priority_class == "interactive"
+    assert config.tenants["nightly"].priority_class == "batch"
+    assert config.models["llm-chat"].priority_levels == {"interactive": 1, "normal": 2, "batch": 2}
 
 
 def test_the_folder_is_joined(examples):

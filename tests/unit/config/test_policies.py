@@ -40,6 +40,7 @@ def test_the_documented_defaults():
         "capacity": {},
         "pool": None,
         "placement": None,
+        "priority_levels": {},
         "compatible": False,
         "hedging": None,
     }

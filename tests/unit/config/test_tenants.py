@@ -18,6 +18,8 @@ def _refusal(**fields: object) -> str:
 
 def test_the_usual_tenant_may_use_everything_and_change_nothing():
     assert Tenant().model_dump() == {
+        "priority_class": None,
+        "max_priority_class": None,
         "tier": None,
         "models": ("*",),
         "scopes": (),

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.ports import CoreView, MetricsPage, SourceStatus
+from gateway.ranking import Ranking
 from gateway.stores.memory import MemoryStore
 from routing.aliases import Aliases
 from routing.balancing.least_request import LeastRequest
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelRules, ModelVersion
 from routing.pool import Lease, Pool, PoolSettings
+from routing.priorities import Priorities
+from routing.queueing import NO_QUEUES
 from routing.types import Blame, ModelSpec, Server
 from tests.limits.building import limits_desk
 
@@ -54,6 +57,7 @@ class TableFleet:
             new_balancer=lambda _: LeastRequest(),
         )
         self.sequences: dict[str, int] = {}
+        self.priorities, self.queues = Priorities(), NO_QUEUES
         self.store = MemoryStore(self.clock, max_entries=1)
         self.membership = Sources()
         self.has(*ready)
@@ -72,6 +76,7 @@ class TableFleet:
             sequences=self,
             store=self.store,
             limits=limits_desk(self, self.clock),
+            priorities=Ranking(self.priorities, lambda *_: self.queues),
         )
 
     async def pages(self) -> list[MetricsPage]:

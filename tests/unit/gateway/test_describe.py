@@ -1,10 +1,17 @@
-"""What a model's configuration says of its sequences."""
+"""What a model's configuration says of its sequences and queues."""
 
 import pytest
 from tritonclient.grpc import model_config_pb2
 
-from gateway.upstream.describe import Description, ModelBook, model_spec, sequence_idle_s
+from gateway.upstream.describe import (
+    Description,
+    ModelBook,
+    model_spec,
+    queueing_of,
+    sequence_idle_s,
+)
 from routing.fleet import ModelVersion
+from routing.queueing import NO_QUEUES, Queueing, QueuePolicy
 from tests.fakes.model import model_config
 
 KEY = ModelVersion("m", 1)
@@ -34,3 +41,26 @@ def test_each_server_states_its_own() -> None:
     assert book.sequence_idle_s("c", KEY) is None
     book.keep_only("b", frozenset())
     assert book.sequence_idle_s("b", KEY) is None
+
+
+def test_the_queues_of_a_model() -> None:
+    batching = model_config_pb2.ModelDynamicBatching(priority_levels=3, default_priority_level=2)
+    batching.default_queue_policy.default_timeout_microseconds = 7
+    batching.priority_queue_policy[1].allow_timeout_override = True
+    said = queueing_of(model_config("m", dynamic_batching=batching))
+    assert said == Queueing(
+        "dynamic_batching", 3, QueuePolicy(7, may_ask=False), {1: QueuePolicy(0, may_ask=True)}
+    )
+    assert queueing_of(model_config("m")) == NO_QUEUES
+    sequences = model_config_pb2.ModelSequenceBatching()
+    assert queueing_of(model_config("m", sequence_batching=sequences)).levels == 0
+
+
+def test_queues_are_those_of_the_server() -> None:
+    book = ModelBook()
+    spec = model_spec(KEY, model_config("m"))
+    book.learn("a", KEY, Description(spec, {}, b"a", queueing=Queueing(levels=2)))
+    found = book.queueing("a", KEY)
+    assert found is not None
+    assert found.levels == 2
+    assert book.queueing("b", KEY) is None

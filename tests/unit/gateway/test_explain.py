@@ -12,7 +12,10 @@ from gateway.explain import KEPT_REQUESTS, Explainer
 from gateway.faults import Fault, Kind, Origin
 from gateway.names import UnknownName
 from routing.aliases import Alias, Aliases, Arm, StickTo
+from routing.classes import CRITICAL, SHEDDABLE
 from routing.fleet import ModelRow, ModelRules, ModelVersion
+from routing.priorities import Grant, Priorities
+from routing.queueing import Queueing
 from routing.sequences import Pin
 from routing.steering import Block, Steering
 from routing.types import Blame, Server, State
@@ -366,3 +369,58 @@ def test_a_version_that_is_named_is_not_the_alias() -> None:
     fleet = TableFleet([("a", "m", 1), ("a", "m", 2)])
     explained = explainer(fleet, Alias("m", (Arm("m", 1, 1),))).model("m", 2)
     assert (explained["alias"], explained["version"]) == (None, 2)
+
+
+# --- priority classes
+
+GOLD = Priorities(
+    tenants={"anonymous": Grant(), "acme": Grant(most=CRITICAL)},
+    tiers={"gold": Grant(SHEDDABLE)},
+    tier_of={"acme": "gold"},
+    configured=True,
+)
+
+
+def test_the_class_and_level_of_a_tenant() -> None:
+    fleet = TableFleet(READY)
+    fleet.priorities, fleet.queues = GOLD, Queueing("dynamic_batching", levels=3)
+    assert explainer(fleet).model("m", None, "acme")["priority"] == {
+        "tenant": "acme",
+        "tier": "gold",
+        "class": "sheddable",
+        "highest_class": "critical",
+        "level": 3,
+        "levels": 3,
+        "queue_timeout_s": None,
+        "unheeded": [],
+    }
+    anybody = explained(fleet)["priority"]
+    assert (anybody["tenant"], anybody["class"], anybody["level"]) == ("anonymous", "standard", 2)
+    assert anybody["highest_class"] == "standard"
+
+
+def test_what_a_model_ignores_is_told() -> None:
+    fleet = TableFleet(READY)
+    fleet.priorities = GOLD
+    found = explained(fleet)["priority"]
+    assert (found["level"], found["levels"]) == (None, 0)
+    assert found["unheeded"] == [
+        "priority classes make no difference at the servers: no dynamic batching, so requests are"
+        " served as they come"
+    ]
+
+
+def test_nothing_is_told_of_classes_where_there_are_none() -> None:
+    assert explained(TableFleet(READY))["priority"] is None
+    fleet = TableFleet([*READY, ("a", "idle", 1)])
+    fleet.priorities = GOLD
+    fleet.down("a", "refused")
+    found = explainer(fleet).model("idle", 1)["priority"]
+    assert (found["levels"], found["unheeded"]) == (None, [])  # nobody can be asked
+
+
+def test_a_tenant_nobody_knows() -> None:
+    fleet = TableFleet(READY)
+    fleet.priorities = GOLD
+    with pytest.raises(UnknownName, match="there is no tenant 'acm'; there are acme, anonymous"):
+        explainer(fleet).model("m", None, "acm")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.exchange import Exchange, Refusal
+from gateway.exchange import Exchange, Overreach, Refusal
 from gateway.faults import Fault, Kind, Origin
 from gateway.observe.logs import (
     LibraryLogs,
@@ -20,6 +20,8 @@ from gateway.observe.logs import (
     RequestLogSettings,
     make_logger,
 )
+from routing.classes import CRITICAL
+from routing.priorities import Objection
 
 
 class Lines:
@@ -105,6 +107,19 @@ def test_a_refusal_is_not_a_warning() -> None:
     (event,) = observed(settled(Fault.invalid("bad"), status=400))
     assert (event["level"], event["error"]) == ("info", "bad")
     assert not {"model", "version", "server", "attempts", "detached"} & set(event)
+
+
+def test_a_line_has_the_class_of_a_request_that_has_one() -> None:
+    (event,) = observed(settled(classed=True, priority_class=CRITICAL))
+    assert event["class"] == "critical"
+    assert not {"asked_in_vain", "would_object"} & set(event)
+
+
+@pytest.mark.parametrize(("enforced", "word"), [(True, "asked_in_vain"), (False, "would_object")])
+def test_a_line_says_what_was_asked_for_in_vain(enforced: bool, word: str) -> None:
+    wanted = Overreach(Objection.LOWERED, "class critical", enforced=enforced)
+    (event,) = observed(settled(overreach=wanted))
+    assert event[word] == "lowered: class critical"
 
 
 # --- which requests have one

@@ -8,13 +8,15 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.exchange import STAGES, Exchange, Hedge, Refusal
+from gateway.exchange import STAGES, Exchange, Hedge, Overreach, Refusal
 from gateway.faults import Fault, Kind, Origin
 from gateway.observe.metrics import RequestMetrics, make_registry
 from gateway.ports import ConfigState, CoreView, CurrentView, SourceStatus
 from gateway.stores.memory import MemoryStore
+from routing.classes import SHEDDABLE
 from routing.fleet import FleetSnapshot, FleetTable, ModelRow, ModelVersion
 from routing.pool import Pool
+from routing.priorities import Objection
 from routing.types import Server, State
 from tests.limits.building import limits_desk
 from tests.unit.gateway.fleets import Sources
@@ -156,7 +158,7 @@ class Fleet:
         self.table.server_up("a", server_id="a", triton_version="2.58.0", now_s=0.0)
 
     def view(self, pool: Pool) -> CurrentView:
-        rest = {name: mock.Mock() for name in ("channels", "aliases", "pages")}
+        rest = {name: mock.Mock() for name in ("channels", "aliases", "pages", "priorities")}
         store = MemoryStore(lambda: 0.0, max_entries=1)
         limits = limits_desk(self, lambda: 0.0)
         return lambda: CoreView(
@@ -278,4 +280,23 @@ def test_requests_are_counted_by_tenant_and_refusals_by_who_and_why(
     assert samples(registry, "auth_refusals_total") == {
         ("observe", "unknown_key", "unknown"): 1,
         ("enforce", "expired", "a"): 1,
+    }
+
+
+def test_requests_are_counted_by_class_and_who_wanted_more(
+    metrics: RequestMetrics, registry: CollectorRegistry
+) -> None:
+    metrics.observe(answered())  # has none
+    for _ in range(2):
+        metrics.observe(answered(classed=True, priority_class=SHEDDABLE))
+    for enforced in (True, False):
+        wanted = Overreach(Objection.LOWERED, "class critical", enforced=enforced)
+        metrics.observe(answered(classed=True, tenant="a", overreach=wanted))
+    assert samples(registry, "class_requests_total") == {
+        ("sheddable", "ok"): 2.0,
+        ("standard", "ok"): 2.0,
+    }
+    assert samples(registry, "priority_objections_total") == {
+        ("enforce", "lowered", "a"): 1.0,
+        ("observe", "lowered", "a"): 1.0,
     }

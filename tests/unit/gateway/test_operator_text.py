@@ -280,6 +280,17 @@ MODEL: dict[str, Any] = {
         {**CANDIDATE, "server": "c", "share": 0.0333, "latency_ms": None, "ejected": "its circuit"},
     ],
     "excluded": {"d": "cordoned by an operator"},
+    "priority": None,
+}
+PRIORITY: dict[str, Any] = {
+    "tenant": "acme",
+    "tier": "gold",
+    "class": "standard",
+    "highest_class": "critical",
+    "level": 2,
+    "levels": 3,
+    "queue_timeout_s": 0.5,
+    "unheeded": ["`queue_timeout_s` makes no difference at the servers: for this reason or that"],
 }
 MODEL_TEXT = """\
 m version 2, chosen by: the default version
@@ -327,6 +338,21 @@ def test_the_explanation_of_a_model() -> None:
     assert model_text(MODEL) == MODEL_TEXT
 
 
+def test_the_priority_of_a_tenant() -> None:
+    paragraph = model_text({**MODEL, "priority": PRIORITY}).split("\n\n")[1]
+    assert paragraph.splitlines() == [
+        "Tenant acme (tier gold): class standard, up to critical when asked for; at the",
+        "  servers level 2 of 3, at most 0.5 s in their queues",
+        "  `queue_timeout_s` makes no difference at the servers: for this reason or that",
+    ]
+    nothing = {**PRIORITY, "tier": None, "level": None, "queue_timeout_s": None, "unheeded": []}
+    paragraph = model_text({**MODEL, "priority": nothing}).split("\n\n")[1]
+    assert paragraph.splitlines() == [
+        "Tenant acme: class standard, up to critical when asked for; at the servers no",
+        "  level",
+    ]
+
+
 def test_a_refusal_has_the_status_that_callers_see() -> None:
     refused = {"outcome": "not_ready", "error": "no server is ready to take the request"}
     text = model_text({**MODEL, "candidates": [], "refused": refused, "version_is_bad": True})
@@ -353,6 +379,7 @@ def test_a_request_that_never_got_a_server() -> None:
 
 def test_explanations_fit_whatever_the_names() -> None:
     assert_fits(model_text({**worse(MODEL), "excluded": {LONG: EVIL}}))
+    assert_fits(model_text({**worse(MODEL), "priority": {**worse(PRIORITY), "levels": 3}}))
     assert_fits(request_text({**worse(REQUEST), "request_id": LONG}))
 
 
