@@ -33,7 +33,7 @@ MAX_WORKERS = 256
 MAX_MESSAGE_BYTES = 2_147_483_647
 """The largest message protobuf and gRPC can carry: 2 GiB less one byte."""
 
-_SERVER_NAME = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$"
+_NAME = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$"
 _PATH = {"type": "string", "format": "path", "minLength": 1}
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?")
 _DECIMAL = re.compile(r"[0-9]{1,5}")
@@ -122,7 +122,7 @@ def _check_host(host: str) -> str:
 
 
 def _check_name(name: str) -> str:
-    if len(name) > 63 or not re.fullmatch(_SERVER_NAME, name):
+    if len(name) > 63 or not re.fullmatch(_NAME, name):
         raise ValueError(
             f"{name[:80]!r} - use at most 63 of a-z 0-9 . _ - "
             "and begin and end with a letter or digit"
@@ -201,11 +201,13 @@ Address = Annotated[
 """`host:port`, an IPv6 host in brackets."""
 Host = Annotated[str, AfterValidator(_check_host)]
 """An IP address without brackets, or a DNS name."""
-ServerName = Annotated[
+Name = Annotated[
     str,
     AfterValidator(_check_name),
-    WithJsonSchema({"type": "string", "pattern": _SERVER_NAME, "maxLength": 63}),
+    WithJsonSchema({"type": "string", "pattern": _NAME, "maxLength": 63}),
 ]
+"""What an operator calls something: fits into headers, metrics and command lines as it is."""
+ServerName = Name
 ServerPattern = Annotated[
     str,
     AfterValidator(_check_server_pattern),

@@ -3,32 +3,17 @@
 Decides what may be said about one. The rules between its keys are in `config.limit_checks`.
 """
 
-import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Strict, WithJsonSchema
+from pydantic import Field, Strict
 
-from config.fields import Section, Text
+from config.fields import Name, Section, Text
 from config.servers import Patterns
 
 MAX_BURST = 1_000_000_000_000
-_NAME = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
 
 
-def _check_name(name: str) -> str:
-    if len(name) > 63 or not re.fullmatch(_NAME, name):
-        raise ValueError(
-            f"{name[:80]!r} - use at most 63 of A-Z a-z 0-9 . _ - "
-            "and begin and end with a letter or digit"
-        )
-    return name
-
-
-LimitName = Annotated[
-    str,
-    AfterValidator(_check_name),
-    WithJsonSchema({"type": "string", "pattern": _NAME, "maxLength": 63}),
-]
+LimitName = Name
 """What callers, metrics and operators know a limit by."""
 Names = Annotated[
     tuple[Text, ...], Strict(False), Field(min_length=1, json_schema_extra={"minItems": 1})

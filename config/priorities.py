@@ -4,34 +4,19 @@ Decides what may be said about the classes, and about who may have which. The ru
 in `config.priority_checks`.
 """
 
-import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Strict, WithJsonSchema
+from pydantic import Field, Strict
 
-from config.fields import Seconds, Section
+from config.fields import Name, Seconds, Section
 
 BUILT_IN = ("critical", "standard", "sheddable")
 """The classes there are when none are written; STANDARD is that of callers without a word."""
 STANDARD = "standard"
 MAX_LEVEL = 4_294_967_295
-_NAME = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$"
 
 
-def _check_name(name: str) -> str:
-    if len(name) > 63 or not re.fullmatch(_NAME, name):
-        raise ValueError(
-            f"{name[:80]!r} - use at most 63 of a-z 0-9 . _ - "
-            "and begin and end with a letter or digit"
-        )
-    return name
-
-
-ClassName = Annotated[
-    str,
-    AfterValidator(_check_name),
-    WithJsonSchema({"type": "string", "pattern": _NAME, "maxLength": 63}),
-]
+ClassName = Name
 """What callers, metrics and operators know a class by."""
 PriorityLevel = Annotated[int, Field(ge=1, le=MAX_LEVEL)]
 """One of a model's `priority_levels`; 1 is served first."""

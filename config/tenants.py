@@ -13,14 +13,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
-from config.fields import FileName, Section, Text, not_empty
+from config.fields import FileName, Name, Section, Text, not_empty
 from config.priorities import MayRank
 from config.servers import Pattern
 
 ANONYMOUS = "anonymous"
 """The tenant of callers that show nothing; it is there whether it is written or not."""
 _RESERVED = frozenset({"unknown", "other"})
-_NAME = r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$"
 _HASH = r"^hmac-sha256:[0-9a-f]{12}:[0-9a-f]{32}:[0-9a-f]{64}$"
 SUBJECT_NAMES = {
     "CN": "commonName",
@@ -38,19 +37,10 @@ SUBJECT_NAMES = {
 _ATTRIBUTE = re.compile(r"\s*([A-Za-z]+)\s*=\s*((?:[^,\\]|\\.)+)(,|$)")
 
 
-def _check_name(name: str) -> str:
-    if len(name) > 63 or not re.fullmatch(_NAME, name):
-        raise ValueError(
-            f"{name[:80]!r} - use at most 63 of a-z 0-9 . _ - "
-            "and begin and end with a letter or digit"
-        )
-    return name
-
-
-def _check_tenant_name(name: str) -> str:
+def _check_not_reserved(name: str) -> str:
     if name in _RESERVED:
         raise ValueError(f"{name!r} has a meaning of its own in metrics - choose another name")
-    return _check_name(name)
+    return name
 
 
 def _check_hash(text: str) -> str:
@@ -120,16 +110,8 @@ def _check_subject(text: str) -> str:
     return text
 
 
-TenantName = Annotated[
-    str,
-    AfterValidator(_check_tenant_name),
-    WithJsonSchema({"type": "string", "pattern": _NAME, "maxLength": 63}),
-]
-TierName = Annotated[
-    str,
-    AfterValidator(_check_name),
-    WithJsonSchema({"type": "string", "pattern": _NAME, "maxLength": 63}),
-]
+TenantName = Annotated[Name, AfterValidator(_check_not_reserved)]
+TierName = Name
 KeyHash = Annotated[
     str, AfterValidator(_check_hash), WithJsonSchema({"type": "string", "pattern": _HASH})
 ]
