@@ -133,6 +133,7 @@ class Gateway:
     watcher: Watcher
     reloader: Background
     store: Store
+    switchboard: Background
     discovery: Discovery
     readiness: Readiness
     busy: Callable[[], int]
@@ -145,6 +146,7 @@ class Gateway:
         """Live until `stopping` is set; return the number of calls that had to be left behind."""
         await self.ops.start()
         await self.store.start()
+        self.switchboard.start()
         self.watcher.start()
         self.discovery.start()
         await self.api.start()
@@ -153,6 +155,7 @@ class Gateway:
         await stopping.wait()
         await stop(first)
         await self.reloader.stop()
+        await self.switchboard.stop()
         return await self._stop()
 
     async def _become_ready(self) -> None:

@@ -7,7 +7,7 @@ each of them the others through these.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gateway.codec.types import InferCall, InferReply
 from gateway.exchange import Exchange
@@ -256,6 +256,13 @@ class StoreDown(Exception):
     """The shared store cannot be asked at the moment; the message says why, for operators."""
 
 
+class Entry(NamedTuple):
+    """What is at a key of a shared store, and for how many seconds still."""
+
+    value: str
+    left_s: float
+
+
 class SharedStore(Protocol):
     """Small texts that all processes and gateways see, each gone by itself after its time.
 
@@ -272,6 +279,9 @@ class SharedStore(Protocol):
 
     async def forget(self, key: str, value: str) -> None:
         """Take `value` away; anything else at `key` stays."""
+
+    async def look(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return what is at each key, None where nothing is, and renew nothing."""
 
 
 class QuotaStore(Protocol):

@@ -1,4 +1,6 @@
-"""What operators do by hand while the gateway runs: cordon servers, block models, reset breakers.
+"""What operators do by hand while the gateway runs.
+
+They cordon servers, block models, reset breakers, and switch off for a while what refuses requests.
 
 Every command takes effect at once, is kept for the next start, logged, and shown in the fleet view.
 A version that a command leaves without a server stays known: requests for it are refused as "not
@@ -13,6 +15,8 @@ from typing import Any
 
 from gateway.names import UnknownName, listed
 from gateway.ports import CurrentView, Fleet, StateStore
+from gateway.switchboard import Switchboard
+from gateway.switches import Feature
 from routing.fleet import FleetSnapshot, ModelVersion
 from routing.pool import Pool
 from routing.steering import Block, Steering
@@ -33,12 +37,15 @@ class SteeringDesk:
         self,
         view: CurrentView,
         store: StateStore,
+        switchboard: Switchboard,
         *,
         log: Callable[..., Any],
         now: Callable[[], str],
     ) -> None:
         self._view = view
         self._store = store
+        self._switchboard = switchboard
+        switchboard.keep = self._keep
         self._log = log
         self._now = now
         self._audit: deque[dict[str, Any]] = deque(maxlen=KEPT_ENTRIES)
@@ -50,6 +57,7 @@ class SteeringDesk:
         blocks = frozenset(Block(**block) for block in state.get("blocks", ()))
         steering = Steering(frozenset(state.get("cordoned", ())), blocks)
         self._audit.extend(state.get("audit", ()))
+        self._switchboard.restore(state.get("disabled", ()))
         self._pool.steer(steering)
         if steering != Steering():
             self._log("steering restored", **_in_force(steering))
@@ -108,9 +116,37 @@ class SteeringDesk:
         given = {name: value for name, value in names.items() if value is not None}
         return await self._note("reset breakers", by, {**given, "closed": closed})
 
+    async def disable(self, feature: str, for_s: float, reason: str, *, by: str) -> dict[str, Any]:
+        """Switch a feature off for a while, on all gateways that share a store."""
+        wanted = _feature(feature)
+        alone = await self._switchboard.disable(wanted, for_s, reason, by=by)
+        (off,) = (each for each in self._switchboard.view() if each["feature"] == wanted)
+        given = {"until": off["until"], **({"reason": reason} if reason else {})}
+        done = await self._note("disable", by, {"feature": wanted.value, **given})
+        if not (self._store.keeps or self._switchboard.shares):
+            done["warnings"].append("forgotten at a restart: steering.state_file is not set")
+        return self._reaching(done, alone)
+
+    async def enable(self, feature: str, *, by: str) -> dict[str, Any]:
+        """Switch a feature on again, before its time is over."""
+        wanted = _feature(feature)
+        changed, alone = await self._switchboard.enable(wanted, by=by)
+        done = await self._note("enable", by, {"feature": wanted.value, "changed": changed})
+        return self._reaching(done, alone)
+
     def view(self) -> dict[str, Any]:
         """Return what is in force, and the last commands."""
-        return {**self._state(), "survives_restart": self._store.keeps}
+        disabled = self._switchboard.view()
+        return {**self._state(), "disabled": disabled, "survives_restart": self._store.keeps}
+
+    def _reaching(self, done: dict[str, Any], alone: str | None) -> dict[str, Any]:
+        """Say which gateways a command has reached; `alone` is why it is no more than this host."""
+        if alone is not None:
+            done["warnings"].append(
+                "on this host only; other gateways follow when the shared store is back, which is"
+                f" down ({alone})"
+            )
+        return {**done, "reach": "fleet" if self._switchboard.shares and not alone else "host"}
 
     @property
     def _pool(self) -> Pool:
@@ -125,7 +161,8 @@ class SteeringDesk:
         return self._pool.steering
 
     def _state(self) -> dict[str, Any]:
-        return {**_in_force(self._steering), "audit": list(self._audit)}
+        disabled = self._switchboard.entries()
+        return {**_in_force(self._steering), "disabled": disabled, "audit": list(self._audit)}
 
     async def _change(
         self, steering: Steering, command: str, by: str, **fields: object
@@ -205,6 +242,12 @@ def _lost(snapshot: FleetSnapshot, lost: Set[ModelVersion]) -> str:
         for key in sorted(lost)
     )
     return f"no server is left for {listed(names)}: requests are refused with 503"
+
+
+def _feature(name: str) -> Feature:
+    if name not in frozenset(Feature):
+        raise UnknownName.among("feature", name, Feature)
+    return Feature(name)
 
 
 def _fields(block: Block) -> dict[str, Any]:

@@ -6,10 +6,10 @@ been used up: `routing.quota` counts that, here or in a store. Called by `gatewa
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from urllib.parse import quote
 
 SECOND_US = 1_000_000
@@ -155,6 +155,10 @@ class RuleBook:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
         self._found: dict[tuple[str, str, str], tuple[Applied, ...]] = {}
+
+    def observed(self) -> Self:
+        """Return the same rules, none of them enforced."""
+        return type(self)([replace(rule, enforce=False) for rule in self.rules])
 
     def applied(self, tenant: str, tier: str, model: str) -> tuple[Applied, ...]:
         """Return the rules for a tenant's requests to a model, in the order they were written.

@@ -21,6 +21,7 @@ from gateway.cli.reload import reload
 from gateway.cli.restart import restart
 from gateway.cli.serve import serve
 from gateway.cli.steering import breaker_app, model_app, servers_app
+from gateway.cli.switches import disable, enable
 from gateway.cli.usage import usage
 from gateway.cli.worker import worker
 
@@ -42,6 +43,8 @@ app.command()(restart)
 app.command()(explain)
 app.command()(reload)
 app.command()(usage)
+app.command()(disable)
+app.command()(enable)
 model_app.command()(load)
 model_app.command()(unload)
 app.add_typer(keys_app, name="keys")

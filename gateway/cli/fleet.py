@@ -72,6 +72,7 @@ def as_text(view: View) -> str:
     """Return what `/fleet` says, for people: paragraphs of lines up to 80 wide."""
     paragraphs = (
         [_headline(view), *_config(view["config"])],
+        [*_section("SWITCHED OFF", map(_switch, view["steering"]["disabled"]))],
         [*_servers(view["servers"])],
         _workers(view["workers"]),
         [*_models(view["models"])],
@@ -105,6 +106,11 @@ def _config(config: View) -> Iterator[str]:
     if error is not None:
         yield wrapped(f"REFUSED at {error['at']} (by {error['by']}):", "  ")
         yield from (wrapped(problem, "    ") for problem in error["problems"])
+
+
+def _switch(off: View) -> str:
+    reason = f": {off['reason']}" if off["reason"] else ""
+    return f"{off['feature']} until {off['until']}, by {off['by']}{reason}"
 
 
 def _servers(rows: Sequence[View]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from gateway.identity.keys import PREFIX, KeyRing
 from gateway.identity.refused import UNKNOWN, Reason, Refused
 from gateway.identity.tenants import Address, Caller, Network, Tenants
 from gateway.identity.tokens import Tokens
+from gateway.switches import Feature, Switches
 
 API_KEY = istr("X-API-Key")
 _FORWARDED_FOR = istr("X-Forwarded-For")
@@ -36,7 +37,8 @@ _WRONG = "the key or token is not valid"
 class Authentication:
     """Recognises the callers of the API listener.
 
-    `tokens` is None where none are accepted; `wall_clock` returns seconds of the epoch.
+    `tokens` is None where none are accepted; `wall_clock` returns seconds of the epoch. While it is
+    switched off callers are only observed, but scopes are held to: what changes servers stays shut.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Authentication:
         keys: KeyRing,
         tokens: Tokens | None,
         proxies: Sequence[Network],
+        switches: Switches,
         wall_clock: Callable[[], float],
     ) -> None:
         self._enforce = enforce
@@ -56,6 +59,7 @@ class Authentication:
         self._keys = keys
         self._tokens = tokens
         self._proxies = proxies
+        self._switches = switches
         self._wall_clock = wall_clock
 
     async def admit(self, exchange: Exchange, request: web.BaseRequest) -> Access:
@@ -64,30 +68,20 @@ class Authentication:
         Raises Fault: UNAUTHENTICATED for a caller that is not known and not only observed, and
         UNAVAILABLE while that cannot be found out.
         """
-        known = True
+        known, enforce = True, self._enforce
+        if enforce and self._switches.disabled(Feature.AUTH):
+            enforce = False
         try:
             caller = await self._recognise(exchange, request)
         except Refused as refused:
-            known = not self._enforce
+            known = not enforce
             exchange.tenant = refused.tenant
             if not is_public(request.method, request.raw_path):
-                self._refuse(exchange, refused)
+                _refuse(exchange, refused, enforce=enforce)
             caller = self._tenants.named(ANONYMOUS if refused.tenant == UNKNOWN else refused.tenant)
         if known:
             exchange.tenant, exchange.tier = caller.tenant, caller.tier
-        return Access(exchange, caller, enforce=self._enforce, known=known)
-
-    def _refuse(self, exchange: Exchange, refused: Refused) -> None:
-        reason = refused.reason
-        exchange.refusal = Refusal(reason.value, refused.tenant, enforced=self._enforce)
-        if not self._enforce:
-            return
-        message = _MESSAGES.get(reason, _WRONG)
-        if reason is Reason.UNVERIFIABLE:
-            raise Fault(
-                Kind.UNAVAILABLE, message, origin=Origin.GATEWAY, retry_after_s=RETRY_AFTER_S
-            )
-        raise Fault(Kind.UNAUTHENTICATED, message, origin=Origin.CLIENT)
+        return Access(exchange, caller, enforce=enforce, enforce_scopes=self._enforce, known=known)
 
     async def _recognise(self, exchange: Exchange, request: web.BaseRequest) -> Caller:
         """Return who calls. Raises Refused."""
@@ -134,6 +128,17 @@ class Authentication:
                 break
             address = _parsed(forwarded)
         return address
+
+
+def _refuse(exchange: Exchange, refused: Refused, *, enforce: bool) -> None:
+    reason = refused.reason
+    exchange.refusal = Refusal(reason.value, refused.tenant, enforced=enforce)
+    if not enforce:
+        return
+    message = _MESSAGES.get(reason, _WRONG)
+    if reason is Reason.UNVERIFIABLE:
+        raise Fault(Kind.UNAVAILABLE, message, origin=Origin.GATEWAY, retry_after_s=RETRY_AFTER_S)
+    raise Fault(Kind.UNAUTHENTICATED, message, origin=Origin.CLIENT)
 
 
 def _agreeing(one: Caller | None, other: Caller) -> Caller:

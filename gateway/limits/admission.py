@@ -15,6 +15,7 @@ from gateway.faults import RETRY_AFTER_S, Fault, Kind, Origin
 from gateway.limits.limiter import Limiter
 from gateway.limits.verdict import Verdict, Wanted
 from gateway.places import Places
+from gateway.switches import Feature, Switches
 from routing.limits import SECOND_US, Applied, Cost, Dimension, Rule, RuleBook, Source
 
 _SHED = frozenset({Kind.OVERLOADED, Kind.NOT_READY, Kind.UNREACHABLE, Kind.DRAINING, Kind.SHUTDOWN})
@@ -30,11 +31,16 @@ def cost_of(call: InferCall, *, batches: bool) -> Cost:
 
 
 class Admission:
-    """Lets requests through, one at a time, within the rules of one configuration."""
+    """Lets requests through, one at a time, within the rules of one configuration.
 
-    def __init__(self, rules: RuleBook, limiter: Limiter) -> None:
+    While limits are switched off, the rules only count.
+    """
+
+    def __init__(self, rules: RuleBook, limiter: Limiter, switches: Switches) -> None:
         self._rules = rules
+        self._observed = rules.observed()
         self._limiter = limiter
+        self._switches = switches
 
     def concerns(self, exchange: Exchange) -> bool:
         """Whether any rule applies to a request, which has been resolved."""
@@ -47,7 +53,8 @@ class Admission:
         Its places are free when the block has ended, and so has every call that was left with
         `exchange.until_ended`. A request the block refuses before it was sent is not charged.
         """
-        applied = self._rules.applied(exchange.tenant, exchange.tier, exchange.model)
+        rules = self._observed if self._switches.disabled(Feature.LIMITS) else self._rules
+        applied = rules.applied(exchange.tenant, exchange.tier, exchange.model)
         if not applied:
             yield
             return

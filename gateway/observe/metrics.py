@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from gateway.exchange import INFERENCE, STAGES, Exchange, Hedge
 from gateway.observe.callers import CallerCounts
 from gateway.ports import ConfigState, CurrentView, Membership
+from gateway.switches import Feature, Switches
 from routing.pool import Pool
 from routing.types import State
 
@@ -336,6 +337,22 @@ class LimitMetrics(Collector):
             "decided_by",
             limits.sources(),
         )
+
+
+class SwitchMetrics(Collector):
+    """What operators have switched off."""
+
+    def __init__(self, switches: Switches) -> None:
+        self._switches = switches
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the family; called by the registry."""
+        disabled = _family(
+            "feature_disabled", "1 while operators have switched the feature off.", "feature"
+        )
+        for feature in Feature:
+            disabled.add_metric([feature], float(self._switches.disabled(feature)))
+        yield disabled
 
 
 class ConfigMetrics(Collector):

@@ -3,7 +3,8 @@
 Reading: /metrics, /metrics/fleet (the servers' own metrics, merged), /fleet, /servers/NAME,
 /explain, /limits/TENANT, /usage, /config/plan, /operations/ID, /workers. Steering, by POST:
 /servers/NAME/cordon and /uncordon, /models/NAME/block and /unblock, /breakers/reset,
-/limits/TENANT/reset, /config/reload, /restart. Changing servers, by POST: /models/NAME/load and
+/limits/TENANT/reset, /features/FEATURE/disable (`?duration=30m&reason=...`) and /enable,
+/config/reload, /restart. Changing servers, by POST: /models/NAME/load and
 /unload, with bodies as in Triton's API and `?server=`, once or more; they are answered when they
 have begun. Who asked is taken from the header X-Actor. With a key set, everything but the two
 health routes needs `Authorization: Bearer <key>`. Refusals are JSON: `error` for people, `code` for
@@ -29,6 +30,7 @@ from gateway.ops.exposition import TEXT_FORMAT, fleet_page
 from gateway.ops.fleet_view import fleet_view, server_view
 from gateway.ports import ConfigDesk, ConfigRefused, CurrentView, Host, Membership, StoreDown
 from gateway.steering import MAX_VERSION, SteeringDesk
+from gateway.switches import check_reason, parse_duration
 from gateway.usage.accountant import Accountant
 from routing.steering import Block
 
@@ -90,6 +92,8 @@ class OpsListener:
                 web.post("/models/{model}/block", self._block),
                 web.post("/models/{model}/unblock", self._unblock),
                 web.post("/breakers/reset", self._reset_breakers),
+                web.post("/features/{feature}/disable", self._disable),
+                web.post("/features/{feature}/enable", self._enable),
                 web.get("/limits/{tenant}", self._limits),
                 web.post("/limits/{tenant}/reset", self._reset_limits),
                 web.get("/usage", self._usage_view),
@@ -200,6 +204,17 @@ class OpsListener:
             query.get("server"), query.get("model"), _version(request), by=_actor(request)
         )
         return _json(done)
+
+    async def _disable(self, request: web.Request) -> web.Response:
+        query = request.query
+        if "duration" not in query:
+            raise ValueError("say for how long, as in ?duration=30m; at most 24h")
+        for_s, reason = parse_duration(query["duration"]), check_reason(query.get("reason", ""))
+        feature = request.match_info["feature"]
+        return _json(await self._desk.disable(feature, for_s, reason, by=_actor(request)))
+
+    async def _enable(self, request: web.Request) -> web.Response:
+        return _json(await self._desk.enable(request.match_info["feature"], by=_actor(request)))
 
     async def _limits(self, request: web.Request) -> web.Response:
         return _json(await self._view().limits.show(request.match_info["tenant"]))

@@ -4,9 +4,10 @@ See `gateway.ports.SharedStore`. What is longest unused goes first when there is
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.ports import Clock
+from gateway.ports import Clock, Entry
 
 
 @dataclass(slots=True)
@@ -64,6 +65,12 @@ class MemoryStore:
         found = self._find(key)
         if found is not None and found.value == value:
             del self._kept[key]
+
+    async def look(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return what is at each key."""
+        now_s = self._clock()
+        found = map(self._find, keys)
+        return [Entry(each.value, each.until_s - now_s) if each else None for each in found]
 
     def _find(self, key: str) -> _Kept | None:
         found = self._kept.get(key)

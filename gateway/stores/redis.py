@@ -3,6 +3,9 @@
 One key an entry, a string with an expiry, under `RedisConnection.key`. GETEX needs Redis 6.2.
 """
 
+from collections.abc import Sequence
+
+from gateway.ports import Entry
 from gateway.stores.redis_connection import RedisConnection, RedisScript
 
 CLAIM = RedisScript(
@@ -21,6 +24,16 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end
 return 0
+"""
+)
+LOOK = RedisScript(
+    """\
+local found = {}
+for index, key in ipairs(KEYS) do
+  found[2 * index - 1] = redis.call('GET', key)
+  found[2 * index] = redis.call('PTTL', key)
+end
+return found
 """
 )
 
@@ -48,6 +61,15 @@ class RedisStore:
     async def forget(self, key: str, value: str) -> None:
         """Take a value away, if it is there."""
         await self._connection.script(FORGET, [self._connection.key(key)], [value])
+
+    async def look(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return what is at each key; what has no end is none of ours."""
+        said = await self._connection.script(LOOK, [self._connection.key(key) for key in keys], [])
+        pairs = zip(said[::2], said[1::2], strict=True)
+        return [
+            Entry(str(value), left_ms / 1000) if value is not None and left_ms > 0 else None
+            for value, left_ms in pairs
+        ]
 
 
 def _ms(seconds: float) -> int:

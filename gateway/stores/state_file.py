@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from gateway.steering import MAX_VERSION
+from gateway.switches import Switch
 from routing.usage import UNITS
 
 SCHEMA_VERSION = 1
@@ -29,12 +30,14 @@ class DamagedState(ValueError):
 class Contents:
     """What one kind of file holds: lists of entries, each checked.
 
-    `key` of the configuration names the file; `without` says what starting without it means.
+    `key` of the configuration names the file; `without` says what starting without it means. Lists
+    that are `younger` than the file's form need not be there.
     """
 
     key: str
     without: str
     entries: Mapping[str, _Check]
+    younger: frozenset[str] = frozenset()
 
 
 class StateFile:
@@ -58,7 +61,7 @@ class StateFile:
             return {}
         try:
             state = orjson.loads(self._path.read_bytes())
-            _check_state(state, self._contents.entries)
+            _check_state(state, self._contents)
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -68,7 +71,7 @@ class StateFile:
             raise self._damaged(f"not JSON: {error} - {self._fix}") from None
         except ValueError as error:
             raise self._damaged(f"{error} - {self._fix}") from None
-        return {name: state[name] for name in self._contents.entries}
+        return {name: state.get(name, []) for name in self._contents.entries}
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Keep `state` instead of what was kept. Blocks until it is on disk. Raises OSError."""
@@ -100,13 +103,16 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _check_state(state: object, entries: Mapping[str, _Check]) -> None:
+def _check_state(state: object, contents: Contents) -> None:
     if not isinstance(state, dict):
         raise ValueError("not a JSON object")
     if state.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version: not {SCHEMA_VERSION}, the one this gateway writes")
-    _check_keys(state, {"schema_version", *entries}, "")
+    entries = contents.entries
+    _check_keys({**dict.fromkeys(contents.younger), **state}, {"schema_version", *entries}, "")
     for name, check in entries.items():
+        if name not in state:
+            continue
         if not isinstance(state[name], list):
             raise ValueError(f"{name}: not a list")
         for position, entry in enumerate(state[name]):
@@ -145,6 +151,15 @@ def _check_audit(entry: object, where: str) -> None:
             raise ValueError(f"{where}.{name}: not text")
 
 
+def _check_switch(entry: object, where: str) -> None:
+    try:
+        Switch.of_entry(entry)
+    except ValueError as error:
+        raise ValueError(
+            f"{where}.{error}" if isinstance(entry, dict) else f"{where}: {error}"
+        ) from None
+
+
 def _check_load(entry: object, where: str) -> None:
     if not isinstance(entry, dict):
         raise ValueError(f"{where}: not a JSON object")
@@ -171,7 +186,13 @@ def _check_usage(entry: object, where: str) -> None:
 STEERING = Contents(
     key="steering.state_file",
     without="with every server and every model in use",
-    entries={"cordoned": _check_name, "blocks": _check_block, "audit": _check_audit},
+    entries={
+        "cordoned": _check_name,
+        "blocks": _check_block,
+        "disabled": _check_switch,
+        "audit": _check_audit,
+    },
+    younger=frozenset({"disabled"}),
 )
 LOADS = Contents(
     key="model_control.state_file",

@@ -194,7 +194,7 @@ def build_core(
         ranking=ranking,
     )
     issuer = issuer_of(config, before.issuer if before else None, told=around.warn)
-    admission = Admission(rules, around.shared.limiter)
+    admission = Admission(rules, around.shared.limiter, around.shared.switches)
     return Core(
         written=written,
         config=config,
@@ -326,7 +326,7 @@ def _api(
         body_limits=BodyLimits(config.api.max_body_bytes, config.api.body_timeout_s),
         inbound=Inbound(_inbound_bytes(config, around.workers)),
         forwarded=ForwardedHeaders(config.api.forward_headers),
-        authentication=authentication_of(config, issuer),
+        authentication=authentication_of(config, issuer, around.shared.switches),
         unknown_model=lambda model: fleet.snapshot.unknown(model),  # noqa: PLW0108 - each time another
         older_limit_headers=config.api.older_limit_headers,
         draining=around.readiness.draining,

@@ -23,6 +23,7 @@ from gateway.observe.metrics import (
     DiscoveryMetrics,
     FleetMetrics,
     StoreMetrics,
+    SwitchMetrics,
     WorkerMetrics,
     registry_of,
 )
@@ -31,6 +32,7 @@ from gateway.operations import Order
 from gateway.operations import Report as ModelReport
 from gateway.ops.listener import OpsListener
 from gateway.ports import Membership
+from gateway.switchboard import Switchboard
 from gateway.tasks import spawn, stop
 from gateway.usage.accountant import Accountant
 from gateway.usage.counting import Used
@@ -51,7 +53,7 @@ from gateway.wiring.fleet import (
 from gateway.wiring.listeners import listener_tls
 from gateway.wiring.reloader import Reloader
 from gateway.wiring.servers import Connecting, same_connection
-from gateway.wiring.sharing import Shared, shared_of
+from gateway.wiring.sharing import Shared, shared_of, switchboard_of
 from gateway.wiring.shell import Shell, desk_of, discovery_of, renew_certificates, shutdown_times
 from gateway.wiring.source import ConfigSource
 from gateway.wiring.usage import accountant_of, accounted, usage_metrics
@@ -64,7 +66,7 @@ from gateway.workers.linked_models import SERVICE as MODELS
 from gateway.workers.linked_quotas import SERVICE as QUOTAS
 from gateway.workers.linked_quotas import quota_service
 from gateway.workers.linked_store import SERVICE, store_service
-from gateway.workers.messages import BreakerNews, Refused, Report, Start
+from gateway.workers.messages import BreakerNews, Refused, Report, Start, SwitchedOff
 from gateway.workers.process import start
 from gateway.workers.supervisor import Hooks, Supervisor, WorkerTimes
 from gateway.workers.worker import Worker
@@ -151,7 +153,7 @@ def build_host(
         host=host,
         view=cores.view,
         membership=discovery,
-        desk=desk_of(config, cores),
+        desk=desk_of(config, cores, inside.switchboard),
         models=inside.models,
         usage=inside.accountant,
         config=reloader,
@@ -173,6 +175,7 @@ class _Inside:
     models: ModelDesk
     accountant: Accountant | None
     supervisor: Supervisor
+    switchboard: Switchboard
 
     def not_ready_reason(self) -> str | None:
         return self.readiness.not_ready_reason() or self.supervisor.not_serving()
@@ -202,8 +205,11 @@ def _inside(
         log=cores,
         clock=CLOCK,
     )
-    agent.tell = supervisor.tell
-    return _Inside(agent, cores, Readiness(), shared, models, accountant, supervisor)
+    agent.tell, agent.switches = supervisor.tell, shared.switches
+    switchboard = switchboard_of(
+        shared, told=lambda until_s: supervisor.tell(SwitchedOff(until_s)), log=cores.warning
+    )
+    return _Inside(agent, cores, Readiness(), shared, models, accountant, supervisor, switchboard)
 
 
 def _around(inside: _Inside, environ: Environ, log: LogStream) -> Surroundings:
@@ -229,6 +235,7 @@ def _worker_host(inside: _Inside, membership: Membership, reloader: Reloader) ->
         FleetMetrics(view),
         StoreMetrics(view),
         WorkerMetrics(inside.supervisor),
+        SwitchMetrics(inside.shared.switches),
         ConfigMetrics(reloader.state),
         DiscoveryMetrics(membership),
         *usage_metrics(inside.accountant),
@@ -251,6 +258,7 @@ def _gateway(
         ops=ops,
         watcher=_Watch(cores, inside.agent, supervisor),
         store=accounted(inside.shared.keeper, inside.accountant, _nothing),
+        switchboard=inside.switchboard,
         discovery=discovery,
         reloader=reloader,
         readiness=inside.readiness,

@@ -15,6 +15,7 @@ from gateway.identity.keys import HashedKey, KeyRing, parse_hash
 from gateway.identity.tenants import Caller, ClaimNames, ModelNames, Tenants
 from gateway.identity.tokens import TokenRules, Tokens
 from gateway.ports import LogEvent
+from gateway.switches import Switches
 from gateway.wiring.clock import CLOCK, WALL_CLOCK
 
 
@@ -38,7 +39,9 @@ def issuer_of(config: Config, before: IssuerKeys | None, *, told: LogEvent) -> I
     return IssuerKeys(rules, clock=CLOCK, told=told)
 
 
-def authentication_of(config: Config, issuer: IssuerKeys | None) -> Authentication | None:
+def authentication_of(
+    config: Config, issuer: IssuerKeys | None, switches: Switches
+) -> Authentication | None:
     """Build what recognises callers, None where nobody is asked.
 
     Raises OSError or ValueError for a file of hashes that is of no use any more.
@@ -53,6 +56,7 @@ def authentication_of(config: Config, issuer: IssuerKeys | None) -> Authenticati
         keys=KeyRing(_keys(config)),
         tokens=_tokens(auth.jwt, issuer),
         proxies=[ip_network(text) for text in auth.trusted_proxies],
+        switches=switches,
         wall_clock=WALL_CLOCK,
     )
 

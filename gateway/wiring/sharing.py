@@ -1,6 +1,6 @@
 """What gateways share, and what of it outlasts a reload: the store, open sequences, the limiter."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
@@ -9,13 +9,15 @@ from config.models import Config
 from config.secrets import secrets_in
 from gateway.lifecycle import Store
 from gateway.limits.limiter import Limiter
-from gateway.ports import Descriptions, Fleet, QuotaStore, SharedStore, StoreState
+from gateway.ports import Descriptions, Fleet, LogEvent, QuotaStore, SharedStore, StoreState
 from gateway.sequences import Sequences, SequenceSettings
 from gateway.stores.memory import MemoryStore
 from gateway.stores.quotas import MemoryQuotas, RedisQuotas
 from gateway.stores.redis import RedisStore
 from gateway.stores.usage import RedisUsage
-from gateway.wiring.clock import CLOCK, Environ, begun
+from gateway.switchboard import Switchboard
+from gateway.switches import Switches
+from gateway.wiring.clock import CLOCK, WALL_CLOCK, Environ, begun
 from routing.pool import Pool
 from routing.sequences import OpenSequences
 
@@ -28,7 +30,8 @@ class Keeper(Store, StoreState, Protocol):
 class Shared:
     """The store, what keeps it, what this process knows of it, and the secrets it needs.
 
-    `usage` is where months are kept, None where that is not shared.
+    `usage` is where months are kept, None where that is not shared. `switches` are what operators
+    have switched off, on all gateways that share the store.
     """
 
     keeper: Keeper
@@ -38,6 +41,7 @@ class Shared:
     usage: RedisUsage | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)
     opened: OpenSequences = field(default_factory=OpenSequences)
+    switches: Switches = field(default_factory=lambda: Switches(CLOCK))
 
     async def start(self) -> None:
         """Begin to connect."""
@@ -77,6 +81,21 @@ def shared_with(
     """Put together what is shared through these."""
     limiter = Limiter(quotas, me=uuid4().hex, down=keeper.down_reason, clock=CLOCK)
     return Shared(keeper, store, quotas, limiter, secrets=secrets)
+
+
+def switchboard_of(
+    shared: Shared, *, told: Callable[[Mapping[str, float]], None], log: LogEvent
+) -> Switchboard:
+    """Build what switches features off, here and (through Redis) on other gateways."""
+    is_shared = shared.keeper.kind == "redis"
+    return Switchboard(
+        shared.switches,
+        shared.store if is_shared else None,
+        told=told,
+        log=log,
+        clock=CLOCK,
+        wall_clock=WALL_CLOCK,
+    )
 
 
 def sequences_of(

@@ -20,12 +20,13 @@ from gateway.lifecycle import Gateway, Readiness, ShutdownTimes
 from gateway.members import Members
 from gateway.observe.batch import Batch
 from gateway.observe.logs import Logger, LogStream
-from gateway.observe.metrics import RequestMetrics, make_registry
+from gateway.observe.metrics import RequestMetrics, SwitchMetrics, make_registry
 from gateway.ops.listener import OpsListener
 from gateway.ops.one_process import OneProcess
 from gateway.ports import Host
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import STEERING, StateFile
+from gateway.switchboard import Switchboard
 from gateway.wiring.clock import CLOCK, WALL_CLOCK, Environ, now_text
 from gateway.wiring.control import model_desk
 from gateway.wiring.core import Core, Surroundings, build_core
@@ -33,7 +34,7 @@ from gateway.wiring.cores import Cores
 from gateway.wiring.listeners import http_limits, listener_tls
 from gateway.wiring.reloader import Reloader
 from gateway.wiring.servers import same_connection, unusable
-from gateway.wiring.sharing import shared_of
+from gateway.wiring.sharing import shared_of, switchboard_of
 from gateway.wiring.source import ConfigSource
 from gateway.wiring.sources import feed_of
 from gateway.wiring.usage import accountant_of, accounted, counts_of, usage_metrics
@@ -104,16 +105,18 @@ def build(
         api.limit(http_limits(new.config))
 
     reloader = Reloader(cores, around, source, discovery=discovery, apply=apply)
+    switchboard = switchboard_of(shared, told=_nobody, log=cores.warning)
     registry = make_registry(
         request_metrics, cores.view, reloader.state, discovery, *usage_metrics(accountant)
     )
+    registry.register(SwitchMetrics(shared.switches))
     host = OneProcess(registry, explainer)
     ops = OpsListener(
         ops_socket,
         host=host,
         view=cores.view,
         membership=discovery,
-        desk=desk_of(config, cores),
+        desk=desk_of(config, cores, switchboard),
         models=models,
         usage=accountant,
         config=reloader,
@@ -126,6 +129,7 @@ def build(
         ops=ops,
         watcher=cores,
         store=accounted(shared, accountant, batch.flush),
+        switchboard=switchboard,
         discovery=discovery,
         reloader=reloader,
         readiness=readiness,
@@ -159,10 +163,10 @@ def discovery_of(
     return discovery
 
 
-def desk_of(config: Config, cores: Cores) -> SteeringDesk:
+def desk_of(config: Config, cores: Cores, switchboard: Switchboard) -> SteeringDesk:
     """Build the operators' desk, and put what was kept into force. Raises ValueError."""
     store = StateFile(config.steering.state_file, STEERING)
-    desk = SteeringDesk(cores.view, store, log=cores.warning, now=now_text)
+    desk = SteeringDesk(cores.view, store, switchboard, log=cores.warning, now=now_text)
     desk.restore()
     return desk
 
@@ -184,3 +188,7 @@ def renew_certificates(core: Core, api: ssl.SSLContext | None, ops: ssl.SSLConte
 def shutdown_times(config: Config) -> ShutdownTimes:
     """Return how long ending may take."""
     return ShutdownTimes(config.shutdown.drain_delay_s, config.shutdown.grace_s)
+
+
+def _nobody(_: object) -> None:
+    """Tell nobody: there is no other process."""

@@ -126,6 +126,7 @@ def _build(
     )
     cores.current = build_core(config, around)
     cores.view().pool.steer(start.steering)
+    around.shared.switches.until_s = start.switched_off
     cores.view().pool.assign(start.slots)
     if start.known:
         _mirror(cores).first_pass_over()
@@ -194,6 +195,7 @@ def _duty(
         exchange=exchange,
         close=cores.stop,
         store=around.shared,
+        switches=around.shared.switches,
         view=cores.view,
         in_flight=partial(_in_flight, cores),
         page=lambda: page(registry),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.ports import Fleet
+from gateway.switches import Switches
 from gateway.workers.counters import Columns, Slots
 from gateway.workers.fleet_feed import ToldBook, ToldRoster, ToldTable, nobody
 from gateway.workers.host import HostPool
@@ -46,10 +47,11 @@ class AgentFleet:
 class Agent:
     """Keeps the workers' picture of the fleet. `tell` sends a message to all of them.
 
-    `columns` and `slots` are those of the table they count in.
+    `columns` and `slots` are those of the table they count in, `switches` those of the host.
     """
 
     tell: Callable[[object], None]
+    switches: Switches
 
     def __init__(self, columns: Columns, slots: Slots) -> None:
         self._columns = columns
@@ -84,6 +86,7 @@ class Agent:
             table=fleet.table.plain(),
             book=fleet.book.plain(),
             steering=fleet.pool.steering,
+            switched_off=self.switches.until_s,
             known=self._known,
             column=self._columns.take(worker.number),
             slots=self._slots.given,

@@ -11,6 +11,7 @@ from gateway.lifecycle import Phase, Store
 from gateway.members import Event, ServerAdded, ServerChanged, ServerRemoved
 from gateway.observe.pages import Page
 from gateway.ports import Clock, CurrentView
+from gateway.switches import Switches
 from gateway.tasks import spawn, stop
 from gateway.workers.fleet_mirror import FleetMirror
 from gateway.workers.life import WorkerLife
@@ -33,6 +34,7 @@ from gateway.workers.messages import (
     SlotsChanged,
     Steer,
     Stop,
+    SwitchedOff,
     View,
 )
 from routing.fleet import ModelVersion
@@ -64,6 +66,7 @@ class Duty:
         exchange: Callable[[NewConfig], None],
         close: Callable[[], Awaitable[None]],
         store: Store,
+        switches: Switches,
         view: CurrentView,
         in_flight: Callable[[], int],
         page: Callable[[], Page],
@@ -77,6 +80,7 @@ class Duty:
         self._exchange = exchange
         self._close = close
         self._store = store
+        self._switches = switches
         self._view = view
         self._in_flight = in_flight
         self._page = page
@@ -129,12 +133,19 @@ class Duty:
                 self._fleet().first_pass_over()
             case Steer():
                 self._view().pool.steer(message.steering)
+            case SwitchedOff():
+                self._switches.until_s = message.until_s
             case ResetBreakers():
                 self._view().pool.reset_breakers(message.server, message.model, message.version)
             case SlotsChanged():
                 self._view().pool.assign(message.slots)
             case BreakerNews():
                 self._view().pool.learn_foreign(message.rows, self._clock())
+            case _:
+                self._take_for_life(message)
+
+    def _take_for_life(self, message: object) -> None:
+        match message:
             case AcceptFor():
                 self._life.listener.accept_for(message.slots)
             case Draining():

@@ -3,9 +3,10 @@
 See `gateway.ports.SharedStore`. Built by wiring, on either side.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from gateway.ports import SharedStore, StoreDown
+from gateway.ports import Entry, SharedStore, StoreDown
 from gateway.workers.link import Link, RemoteError, Service
 
 SERVICE = "store"
@@ -47,7 +48,12 @@ class LinkedStore:
         """Take a value away, if it is there."""
         await self._ask("forget", key, value)
 
-    async def _ask(self, operation: str, *arguments: str, **named: Any) -> Any:
+    async def look(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return what is at each key."""
+        found: list[Entry | None] = await self._ask("look", list(keys))
+        return found
+
+    async def _ask(self, operation: str, *arguments: object, **named: Any) -> Any:
         try:
             return await self._link.ask(SERVICE, operation, arguments, named, timeout_s=_ANSWER_S)
         except (TimeoutError, ConnectionError, RemoteError) as error:
@@ -57,9 +63,14 @@ class LinkedStore:
 
 def store_service(store: SharedStore) -> Service:
     """Return the supervisor's service."""
-    operations = {"claim": store.claim, "renew": store.renew, "forget": store.forget}
+    operations = {
+        "claim": store.claim,
+        "renew": store.renew,
+        "forget": store.forget,
+        "look": store.look,
+    }
 
-    async def carry_out(operation: str, arguments: tuple[str, ...], named: dict[str, Any]) -> Any:
+    async def carry_out(operation: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         return await operations[operation](*arguments, **named)  # type: ignore[operator]
 
     return carry_out

@@ -25,8 +25,9 @@ class Start:
     """The first message: everything there is to know. `config` and `servers` are for wiring only.
 
     Later messages besides those below are the events by which the servers change, see
-    `gateway.members`. `known` says whether every server was probed once. `column` is the worker's
-    own in the table all workers count in, `slots` are the rows there.
+    `gateway.members`. `switched_off` is as in `SwitchedOff`. `known` says whether every server was
+    probed once. `column` is the worker's own in the table all workers count in, `slots` are the
+    rows there.
     """
 
     config: Any
@@ -36,6 +37,7 @@ class Start:
     table: FleetTable
     book: ModelBook
     steering: Steering
+    switched_off: Mapping[str, float]
     known: bool
     column: int
     slots: Mapping[Pair, int | None]
@@ -71,6 +73,16 @@ class Steer:
     """What operators have taken out by hand."""
 
     steering: Steering
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchedOff:
+    """The features operators have switched off, and until when, in the machine's monotonic seconds.
+
+    A worker need not be told that a time is over.
+    """
+
+    until_s: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from gateway.limits.limiter import Limiter
 from gateway.limits.verdict import Wanted
 from gateway.ports import Fleet, QuotaStore
 from gateway.stores.quotas import MemoryQuotas
+from gateway.switches import Switches
 from routing.limits import Dimension, Rule, RuleBook
 
 
@@ -42,7 +43,7 @@ def limiter(
 
 
 def admission(*rules: Rule, limiter: Limiter) -> Admission:
-    return Admission(RuleBook(rules), limiter)
+    return Admission(RuleBook(rules), limiter, Switches(lambda: 0.0))
 
 
 def limits_desk(fleet: Fleet, clock: Callable[[], float], *rules: Rule) -> LimitsDesk:

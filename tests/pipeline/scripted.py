@@ -24,6 +24,7 @@ from gateway.ranking import Ranking
 from gateway.sequences import Sequences, SequenceSettings
 from gateway.stores.memory import MemoryStore
 from gateway.stores.quotas import MemoryQuotas
+from gateway.switches import Switches
 from routing.aliases import Alias, Aliases
 from routing.balancing.least_request import LeastRequest
 from routing.budget import RetryBudget
@@ -291,6 +292,7 @@ class World:
         self.store = store or MemoryStore(self.clock, max_entries=1000)
         self.quotas = MemoryQuotas(self.clock)
         self.limiter = Limiter(self.quotas, me="me", down=lambda: None, clock=self.clock)
+        self.switches = Switches(self.clock)
         self.sequences = Sequences(
             fleet=self.fleet,
             pool=self.pool,
@@ -319,7 +321,7 @@ class World:
             retries=self.retries,
             sequences=self.sequences,
             ranking=Ranking(priorities or Priorities(), lambda *_: queueing),
-            admission=Admission(RuleBook(limits), self.limiter),
+            admission=Admission(RuleBook(limits), self.limiter, self.switches),
             max_unpacked_bytes=10_000,
             clock=self.clock,
         )

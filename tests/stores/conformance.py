@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from gateway.ports import SharedStore
-from tests.stores.conftest import until_gone
+from tests.stores.conftest import PATIENT_S, until_gone
 
 LONG_S = 60.0
 
@@ -67,3 +67,17 @@ class StoreConformance:
     async def test_of_many_claims_at_once_one_counts_for_all(self, store: SharedStore) -> None:
         claims = (store.claim("k", str(n), ttl_s=LONG_S) for n in range(50))
         assert len(set(await asyncio.gather(*claims))) == 1
+
+    async def test_a_look_tells_what_is_there_and_for_how_long_and_renews_nothing(
+        self, store: SharedStore
+    ) -> None:
+        await store.claim("k", "one", ttl_s=LONG_S)
+        await store.claim("short", "two", ttl_s=0.5)
+        nothing, one, two = await store.look(["none", "k", "short"])
+        assert nothing is None
+        assert one is not None
+        assert (one.value, two and two.value) == ("one", "two")
+        assert LONG_S - 10 < one.left_s <= LONG_S
+        async with asyncio.timeout(PATIENT_S):
+            while (await store.look(["short"])) != [None]:
+                await asyncio.sleep(0.05)

@@ -13,9 +13,13 @@ def exchange() -> Exchange:
     return Exchange("r", "caller", "route", lambda: 0.0, 0.0)
 
 
-def access(exchange: Exchange, *scopes: str, enforce: bool = True) -> Access:
+def access(
+    exchange: Exchange, *scopes: str, enforce: bool = True, enforce_scopes: bool | None = None
+) -> Access:
     caller = Caller("a", models=(ModelNames(["m"]),), scopes=frozenset(scopes))
-    return Access(exchange, caller, enforce=enforce)
+    if enforce_scopes is None:
+        enforce_scopes = enforce
+    return Access(exchange, caller, enforce=enforce, enforce_scopes=enforce_scopes)
 
 
 def test_where_nobody_is_asked_everything_is_seen_and_no_scope_decides() -> None:
@@ -56,3 +60,12 @@ def test_models_are_used_and_seen_by_their_names(exchange: Exchange) -> None:
     assert (refusing.sees("other"), exchange.refusal) == (False, None)
     assert refusing.may_use("other") is False
     assert exchange.refusal == Refusal("model", "a", enforced=True)
+
+
+def test_scopes_may_be_held_to_where_all_else_is_observed(exchange: Exchange) -> None:
+    observed = access(exchange, enforce=False, enforce_scopes=True)
+    assert observed.may_use("other")
+    assert exchange.refusal == Refusal("model", "a", enforced=False)
+    with pytest.raises(Fault, match="scope 'admin'"):
+        observed.require_scope("admin")
+    assert exchange.refusal == Refusal("scope", "a", enforced=True)

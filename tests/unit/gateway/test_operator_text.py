@@ -106,6 +106,15 @@ VIEW: dict[str, Any] = {
             {"model": "m", "version": 10, "server": "a"},
             {"model": "old", "version": None, "server": None},
         ],
+        "disabled": [
+            {
+                "feature": "limits",
+                "by": "ann",
+                "reason": "the limits of acme are wrong",
+                "since": "2026-01-07T10:00:00+00:00",
+                "until": "2026-01-07T10:30:00+00:00",
+            },
+        ],
         "survives_restart": True,
         "audit": [
             {"at": f"2026-01-0{day}", "by": "ann", "command": "cordon", "server": "b", "changed": 1}
@@ -132,6 +141,9 @@ Configuration 0f3a5b7c9d1e, loaded 2026-01-08T10:00:00+00:00
   waiting for a restart: api.port, ops.tls
   REFUSED at 2026-01-08T11:00:00+00:00 (by SIGHUP):
     gateway.yaml:2: loging: unknown key - did you mean 'logging'?
+
+SWITCHED OFF
+  limits until 2026-01-07T10:30:00+00:00, by ann: the limits of acme are wrong
 
 SERVER  STATE           TRITON  IN FLIGHT  DETACHED  CHANNELS
 a       up              2.58.0         12         3  2 ready
@@ -198,7 +210,8 @@ def test_the_fleet() -> None:
 def test_a_quiet_fleet_has_no_empty_sections() -> None:
     view = copy.deepcopy(VIEW)
     view |= {"servers": [server("a")], "models": [], "breakers": [], "findings": [], "workers": []}
-    view["steering"] = {"cordoned": [], "blocks": [], "survives_restart": False, "audit": []}
+    nothing: dict[str, Any] = {"cordoned": [], "blocks": [], "disabled": [], "audit": []}
+    view["steering"] = {**nothing, "survives_restart": False}
     view["config"] |= {"needs_restart": [], "last_error": None, "draining": []}
     assert as_text(view) == (
         "Servers up: 1 of 1; models: 0\n"

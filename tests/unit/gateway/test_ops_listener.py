@@ -18,6 +18,7 @@ from gateway.ports import ConfigRefused
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import STEERING, StateFile
 from tests.unit.gateway.fleets import TableFleet
+from tests.unit.gateway.switching import switchboard
 from tests.unit.gateway.test_control import Servers
 
 
@@ -51,7 +52,13 @@ async def listening(
         host=OneProcess(CollectorRegistry(), Explainer(fleet.view, fleet.clock)),
         view=fleet.view,
         membership=fleet.membership,
-        desk=SteeringDesk(fleet.view, StateFile(None, STEERING), log=_silent, now=lambda: "now"),
+        desk=SteeringDesk(
+            fleet.view,
+            StateFile(None, STEERING),
+            switchboard(),
+            log=_silent,
+            now=lambda: "now",
+        ),
         models=ModelDesk(
             lambda: ControlParts(
                 fleet,
@@ -176,7 +183,8 @@ async def test_the_fleet_view_has_what_is_steered() -> None:
         "server": "a",
         "changed": True,
     }
-    assert view["steering"] == {"cordoned": ["a"], "blocks": [], "survives_restart": False}
+    nothing: dict[str, Any] = {"blocks": [], "disabled": []}
+    assert view["steering"] == {"cordoned": ["a"], **nothing, "survives_restart": False}
 
 
 @pytest.mark.parametrize(

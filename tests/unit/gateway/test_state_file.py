@@ -12,7 +12,20 @@ from gateway.stores.state_file import LOADS, STEERING, USAGE, DamagedState, Stat
 
 BLOCK = {"model": "m", "version": 2, "server": "a"}
 ENTRY = {"at": "2026-01-01T00:00:00+00:00", "command": "cordon", "by": "ann", "server": "a"}
-STATE: dict[str, Any] = {"cordoned": ["a"], "blocks": [BLOCK], "audit": [ENTRY]}
+SWITCH = {
+    "feature": "limits",
+    "off": True,
+    "by": "ann",
+    "reason": "",
+    "since_s": 1764541870.5,
+    "until_s": 1764543670,
+}
+STATE: dict[str, Any] = {
+    "cordoned": ["a"],
+    "blocks": [BLOCK],
+    "disabled": [SWITCH],
+    "audit": [ENTRY],
+}
 FIX = "repair it, or remove it to start with every server and every model in use"
 KEY = "steering.state_file"
 LOAD = {"model": "m", "server": "a", "config": None, "with_files": False}
@@ -72,7 +85,11 @@ def test_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
 def test_a_file_edited_by_hand_is_read_if_it_is_sound(tmp_path: Path) -> None:
     block = {"server": None, "version": None, "model": "other"}
     file = written(tmp_path / "s", blocks=[block], cordoned=[], audit=[])
-    assert file.read() == {"cordoned": [], "blocks": [block], "audit": []}
+    assert file.read() == {**STATE, "cordoned": [], "blocks": [block], "audit": []}
+
+
+def test_a_file_from_before_features_could_be_disabled_is_read(tmp_path: Path) -> None:
+    assert written(tmp_path / "s", disabled=None).read() == {**STATE, "disabled": []}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +116,15 @@ def test_a_file_edited_by_hand_is_read_if_it_is_sound(tmp_path: Path) -> None:
                 "blocks[0].version: neither a version number nor null",
             )
             for version in ("2", 0, -1, 2.0, True, 2**63)
+        ),
+        ({"disabled": {}}, "disabled: not a list"),
+        ({"disabled": ["limits"]}, "disabled[0]: not a JSON object"),
+        ({"disabled": [{"feature": "limits"}]}, "disabled[0].off: missing"),
+        ({"disabled": [{**SWITCH, "off": 1}]}, "disabled[0].off: not a bool"),
+        ({"disabled": [{**SWITCH, "until_s": "x"}]}, "disabled[0].until_s: not a float or int"),
+        (
+            {"disabled": [{**SWITCH, "feature": "all"}]},
+            "disabled[0].feature: nothing that can be switched off",
         ),
         ({"audit": [7]}, "audit[0]: not a JSON object"),
         ({"audit": [{**ENTRY, "by": None}]}, "audit[0].by: not text"),

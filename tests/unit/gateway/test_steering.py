@@ -12,6 +12,7 @@ from gateway.steering import KEPT_ENTRIES, SteeringDesk
 from routing.errors import NoReadyEndpoint
 from routing.steering import Block, Steering
 from tests.unit.gateway.fleets import TableFleet
+from tests.unit.gateway.switching import switchboard
 
 READY = [*((name, "m", 1) for name in "abc"), ("a", "m", 2), ("b", "only-b", 1)]
 
@@ -48,6 +49,7 @@ class Desk:
         self.desk = SteeringDesk(
             self.fleet.view,
             self.store,
+            switchboard(),
             log=lambda event, **fields: self.logged.append((event, fields)),
             now=lambda: "now",
         )
@@ -263,6 +265,8 @@ async def test_resetting_tells_what_was_closed() -> None:
         ("reset_breakers", ("x", None, None), "there is no server 'x'; there are a, b, c"),
         ("reset_breakers", (None, "x", None), "there is no model 'x'; there are m, only-b"),
         ("reset_breakers", (None, "m", 9), "the model 'm' has no version 9; it has 1, 2"),
+        ("disable", ("x", 60.0, ""), "there is no feature 'x'; there are admission, auth, limits"),
+        ("enable", ("x",), "there is no feature 'x'; there are admission, auth, limits"),
     ],
 )
 async def test_an_unknown_name_is_refused_with_the_known_ones(
