@@ -23,6 +23,8 @@ from tests.fakes.triton import FakeTriton
 from tests.gateways import InnerGateway, configuration, inner_gateway
 
 POLL_S = 0.005
+SHED_TIMES = ("1", "2", "3")
+"""What callers that are shed may be told to wait, in seconds."""
 
 
 def fake_triton(*models: str, server_id: str = "fake", version: str = "2.58.0") -> FakeTriton:

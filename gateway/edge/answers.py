@@ -6,6 +6,7 @@ Errors have Triton's shape, one JSON object with the key `error`. Triton's mappi
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import randrange
 
 import orjson
 
@@ -35,6 +36,8 @@ STATUS = {
     Kind.DEADLINE: 504,
 }
 _SLOW_CLIENT = 408
+SHED_SPREAD_S = 2
+"""Callers that are shed together are told times up to so much later, not to come back together."""
 JSON = "application/json"
 SERVER = "triton-gateway"
 
@@ -68,7 +71,8 @@ def fault_answer(fault: Fault) -> Answer:
     if fault.kind is Kind.UNAUTHENTICATED:
         answer.headers["WWW-Authenticate"] = "Bearer"
     if fault.retry_after_s is not None:
-        answer.headers["Retry-After"] = str(fault.retry_after_s)
+        spread_s = randrange(SHED_SPREAD_S + 1) if fault.kind is Kind.OVERLOADED else 0
+        answer.headers["Retry-After"] = str(fault.retry_after_s + spread_s)
     return answer
 
 

@@ -103,7 +103,8 @@ _UNITS = {
 
 
 def _refusal(verdict: Verdict) -> Fault:
-    rule = next(state.rule for state in verdict.states if state.over and state.rule.enforce)
+    rule = verdict.refused_by
+    assert rule is not None
     if verdict.source is Source.CLOSED:
         return Fault(
             Kind.NOT_READY,

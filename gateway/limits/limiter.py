@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.limits.held import Held, LeaseTimes
 from gateway.limits.prepaid import Prepaid
-from gateway.limits.verdict import Verdict, Wanted
+from gateway.limits.verdict import Verdict, Wanted, refusal
 from gateway.ports import Clock, QuotaStore, StoreDown
 from gateway.tasks import spawn
 from routing.limits import SECOND_US, OnFailure, Source
@@ -156,7 +156,7 @@ class Limiter:
         for each in wanted:
             if each.rule.on_failure is OnFailure.CLOSED and each.rule.enforce:
                 state = each.state(each.rule.most, over=True)
-                return Verdict(Source.CLOSED, True, (state,), SECOND_US)
+                return Verdict(Source.CLOSED, True, (state,), SECOND_US, each.rule)
         mine = [each for each in wanted if each.rule.on_failure is OnFailure.LOCAL]
         rates = [each for each in mine if not each.rule.counts_places]
         places = [each for each in mine if each.rule.counts_places]
@@ -189,15 +189,13 @@ class Limiter:
     ) -> Verdict:
         said = list(zip([*rates, *places], [*answer.charges, *answer.places], strict=True))
         states = tuple(each.state(counted.used, over=counted.over) for each, counted in said)
-        if answer.refused:
-            waits_us = (
-                each.wait_us(counted.used)
-                for each, counted in said
-                if counted.over and each.rule.enforce
-            )
-            return Verdict(source, True, states, max(waits_us))
-        kept = [each for each, counted in said if not counted.over]
         parts = 1 if source is Source.SHARED else self._held.gateways
+        if answer.refused:
+            over = [
+                (each, counted.used) for each, counted in said if counted.over and each.rule.enforce
+            ]
+            return refusal(source, over, parts=parts, states=states)
+        kept = [each for each, counted in said if not counted.over]
         held = tuple((each.key, holder) for each in kept if each.rule.counts_places)
         for place in held:
             self._held.take(place)

@@ -10,7 +10,7 @@ what the rate yields in `AHEAD_S`. One that is full stays so for a known time. C
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.limits.verdict import Verdict, Wanted
+from gateway.limits.verdict import Verdict, Wanted, refusal
 from routing.limits import SECOND_US, LimitState, Source
 
 OFTEN_PER_S = 50.0
@@ -65,7 +65,7 @@ class Prepaid:
 
     def decide(self, wanted: Sequence[Wanted], now_s: float) -> Verdict | None:
         """Decide without the store; None if that is not possible."""
-        payable = True
+        payable, over = True, list[tuple[Wanted, int]]()
         for each in wanted:
             if each.rule.counts_places:
                 payable = False
@@ -79,8 +79,9 @@ class Prepaid:
             if not is_paid and each.rule.enforce and now_s - quota.asked_s < VALID_S:
                 used_us = quota.at_least_used_us(now_s)
                 if each.wait_us(used_us) > 0:
-                    state = each.state(used_us, over=True)
-                    return Verdict(Source.SHARED, True, (state,), each.wait_us(used_us))
+                    over.append((each, used_us))
+        if over:
+            return refusal(Source.SHARED, over)
         return self._pay(wanted, now_s) if payable else None
 
     def _pay(self, wanted: Sequence[Wanted], now_s: float) -> Verdict:

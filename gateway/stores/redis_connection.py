@@ -3,7 +3,8 @@
 Decides how long is waited, when Redis counts as down, and what its keys look like; every store
 kept in Redis asks through it. A command runs to its end even if its caller is gone: a connection
 with an unread answer would give it to the next command. Whoever waits does so for `timeout_s` at
-the most, and not at all while the breaker is open. Refuses to know what is stored.
+the most, and not at all while the breaker is open: whether Redis is back is found out by a check a
+second, never by requests. Refuses to know what is stored.
 """
 
 import asyncio
@@ -24,8 +25,8 @@ CHECK_INTERVAL_S = 1.0
 _BREAKER = BreakerSettings(
     consecutive_failures=3,
     min_requests=2**63,  # only failures in a row count
-    open_min_s=1.0,
-    open_max_s=1.0,
+    open_min_s=0.0,  # every check is a trial
+    open_max_s=0.0,
     close_after=1,
 )
 _FIRST_WAIT_S = 1.0
@@ -143,8 +144,10 @@ class RedisConnection:
         words = (len(keys), *keys, *arguments)
         return await self._ask(lambda: self._client.run(script, *words), wait_s)
 
-    async def _ask(self, run: Callable[[], Awaitable[Any]], wait_s: float | None = None) -> Any:
-        self._admit()
+    async def _ask(
+        self, run: Callable[[], Awaitable[Any]], wait_s: float | None = None, *, trial: bool = False
+    ) -> Any:
+        self._admit(trial=trial)
         wait_s = self._limits.timeout_s if wait_s is None else wait_s
         asked = _Asked()
         task = spawn(self._run(run, asked), name="command to Redis")
@@ -161,10 +164,10 @@ class RedisConnection:
             raise StoreDown(failed)
         return answer
 
-    def _admit(self) -> None:
+    def _admit(self, *, trial: bool) -> None:
         if self._breaker.circuit is Circuit.CLOSED:
             return
-        if not self._breaker.probe_due(self._clock()):
+        if not (trial and self._breaker.probe_due(self._clock())):
             raise StoreDown(self._reason)
         self._breaker.begin_probe()
 
@@ -207,6 +210,6 @@ class RedisConnection:
         key, wait_s = self.key("check"), _FIRST_WAIT_S
         while True:
             with contextlib.suppress(StoreDown):
-                await self._ask(lambda: self._client.execute("EXISTS", key), wait_s)
+                await self._ask(lambda: self._client.execute("EXISTS", key), wait_s, trial=True)
             wait_s = self._limits.timeout_s
             await asyncio.sleep(CHECK_INTERVAL_S)

@@ -1,6 +1,7 @@
 """Decisions without and with the store, and what becomes of them when callers leave."""
 
 import asyncio
+import math
 import random
 from collections.abc import Sequence
 
@@ -148,6 +149,46 @@ async def test_several_gateways_together_keep_the_limit() -> None:
         if chance.random() < 0.01:
             await bench.look()
     assert 0.99 * (20 + 1000) <= admitted <= 20 + 1000
+    await bench.close()
+
+
+async def test_of_several_limits_the_longest_wait_is_told(bench: Bench) -> None:
+    """Also when nobody asks the store any more."""
+    quick, slow = rate(1, 1, "quick"), rate(0.1, 1, "slow")
+    await bench.ask(quick, slow)
+    asked = bench.store.asked
+    for _ in range(3):
+        verdict = await bench.ask(quick, slow)
+        assert verdict.refused_by == slow
+        assert verdict.wait_us == pytest.approx(10_000_000)
+        assert {state.rule.name for state in verdict.states if state.over} == {"quick", "slow"}
+    assert bench.store.asked == asked
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("gateways", [None, 1, 4])
+async def test_who_comes_back_when_it_was_told_to_is_let_in(
+    seed: int, gateways: int | None
+) -> None:
+    """A lone client and whole seconds, as in Retry-After; with `gateways` the store is down."""
+    chance = random.Random(seed)
+    rules = [
+        rate(chance.choice([0.02, 0.3, 1, 7, 60]), chance.randint(1, 9), f"r{number}")
+        for number in range(3)
+    ]
+    bench = Bench()
+    if gateways is not None:
+        bench.limiter._held.gateways = gateways
+        bench.store.is_down = True
+    refused = 0
+    for _ in range(200):
+        verdict = await bench.ask(*rules)
+        if verdict.refused:
+            refused += 1
+            bench.clock.now_s += math.ceil(verdict.wait_us / 1e6)
+            assert not (await bench.ask(*rules)).refused
+        bench.clock.now_s += chance.random() * 0.2
+    assert refused > 10
     await bench.close()
 
 

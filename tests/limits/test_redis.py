@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import statistics
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests.stores.conftest import connected
 
 BUDGET_S = 0.025
 RECOVERY_S = 5.0
+MANY = 12_000
+"""Requests of the long form, in which short waits of a busy machine do not count."""
 
 
 @pytest.fixture
@@ -85,12 +88,12 @@ async def test_callers_that_leave_spoil_nobodys_decision(proxy: TcpProxy) -> Non
         assert limits.sources["shared"] == 400
 
 
-@pytest.mark.parametrize("requests", [300, pytest.param(12_000, marks=pytest.mark.accept)])
+@pytest.mark.parametrize("requests", [300, pytest.param(MANY, marks=pytest.mark.accept)])
 @pytest.mark.parametrize("fault", ["stopped", "frozen", "slow"])
 async def test_an_outage_costs_few_requests_anything(
     proxy: TcpProxy, redis_server: RedisServer, fault: str, requests: int
 ) -> None:
-    """Besides the first ones, one a second may wait: the trial whether Redis is back."""
+    """Only the first ones wait: whether Redis is back is found out by nobody's request."""
     rules = {
         Source.LOCAL: rate(0.001, 30, "local"),
         Source.OPEN: rate(0.001, 1, "open", on_failure=OnFailure.OPEN),
@@ -107,13 +110,16 @@ async def test_an_outage_costs_few_requests_anything(
             return verdict.source, verdict.refused
 
         asking = []
-        began_s = time.monotonic()
         for number in range(requests):
             asking.append(asyncio.create_task(ask(list(rules)[number % 3])))
             await asyncio.sleep(0.005)
         answers = await asyncio.gather(*asking)
-        waited = sum(each > BUDGET_S / 2 for each in took_s)
-        assert waited <= 20 + (time.monotonic() - began_s)
+        waited = [each for each in took_s if each > 0.9 * BUDGET_S]
+        others = sorted(took_s)[: requests - len(waited)]
+        p99_s = statistics.quantiles(others, n=100)[98]
+        print(f"{fault}: {len(waited)} of {requests} waited, the others p99 {p99_s * 1000:.2f} ms")
+        assert len(waited) <= 20
+        assert p99_s < 0.005 or requests < MANY
         by_source = {
             source: [refused for said, refused in answers if said is source] for source in rules
         }

@@ -6,7 +6,7 @@ import pytest
 
 from tests.clients import Connection, infer, request, tensor
 from tests.fakes.triton import FakeTriton
-from tests.serving import serving, until
+from tests.serving import SHED_TIMES, serving, until
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -72,7 +72,8 @@ async def test_bodies_beyond_the_room_for_all_of_them_are_refused_unread(fake: F
         async with await Connection.open(gateway.port) as client:
             client.send(infer(body=body)[: -len(body)])  # the head is enough
             reply = await client.reply()
-        assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+        assert reply.status == 503
+        assert reply.headers["retry-after"] in SHED_TIMES
         assert reply.error == "the gateway is busy with other large requests"
         chunked = (
             request("POST", "/v2/models/echo/infer", b"", {"Transfer-Encoding": "chunked"})

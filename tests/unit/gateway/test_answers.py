@@ -22,6 +22,15 @@ def test_an_error_has_tritons_shape() -> None:
     assert answer.headers == {"Content-Type": "application/json", "Retry-After": "1"}
 
 
+def test_those_that_are_shed_are_not_told_to_come_back_together() -> None:
+    def told(kind: Kind) -> set[str]:
+        fault = Fault(kind, "full", origin=Origin.GATEWAY, retry_after_s=2)
+        return {fault_answer(fault).headers["Retry-After"] for _ in range(200)}
+
+    assert told(Kind.OVERLOADED) == {"2", "3", "4"}
+    assert told(Kind.LIMITED) == {"2"}  # that is the truth
+
+
 def test_no_time_to_come_back_is_no_header() -> None:
     assert "Retry-After" not in fault_answer(Fault.invalid("x")).headers
 
