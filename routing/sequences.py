@@ -7,10 +7,11 @@ passed in; called by `gateway.sequences`.
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 _NOWHERE = "-"  # no server can have this name
+_END = "\0"  # no name holds it; behind it is what a newer gateway has to say
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +19,14 @@ class Pin:
     """The model, its version and the server that have a sequence's state.
 
     `begun` tells this beginning from others with the same id: a text without spaces that is unique
-    and sorts by time.
+    and sorts by time. `more` is what a newer gateway has written besides, and is kept as it is.
     """
 
     model: str
     version: int
     server: str
     begun: str
+    more: str = field(default="", compare=False)
 
     @property
     def is_lost(self) -> bool:
@@ -41,13 +43,14 @@ class Pin:
 
     def text(self) -> str:
         """Return it as text, for a store."""
-        return f"{self.version} {self.server} {self.begun} {self.model}"
+        return f"{self.version} {self.server} {self.begun} {self.model}{self.more}"
 
     @classmethod
     def of_text(cls, text: str) -> Self:
         """Read what `text` wrote. Raises ValueError for anything else."""
-        version, server, begun, model = text.split(" ", 3)
-        return cls(model, int(version), server, begun)
+        known, end, rest = text.partition(_END)
+        version, server, begun, model = known.split(" ", 3)
+        return cls(model, int(version), server, begun, end + rest)
 
 
 @dataclass(slots=True)

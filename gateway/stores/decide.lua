@@ -23,6 +23,12 @@ local function say(value)
   answer[#answer + 1] = value
 end
 
+-- What a newer gateway may have written behind the number is left alone.
+local function tat_of(key)
+  local kept = redis.call('GET', key)
+  return kept and tonumber(string.match(kept, '^%d+')) or now
+end
+
 local function whole(value)
   return string.format('%.0f', value)
 end
@@ -34,8 +40,7 @@ while word < #ARGV do
     key = key + 1
     local charge = {key = KEYS[key], cost = number(), extra = number(), burst = number()}
     local enforced = number()
-    local tat = tonumber(redis.call('GET', charge.key) or now)
-    charge.used = math.min(math.max(tat - now, 0), charge.burst)
+    charge.used = math.min(math.max(tat_of(charge.key) - now, 0), charge.burst)
     charge.over = charge.cost > charge.burst - charge.used
     if charge.over and enforced == 1 then refused = 1 end
     charges[index] = charge

@@ -2,9 +2,9 @@
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 for index, key in ipairs(KEYS) do
-  local tat = redis.call('GET', key)
+  local tat = tonumber(string.match(redis.call('GET', key) or '', '^%d+'))
   if tat then
-    local left = tonumber(tat) - tonumber(ARGV[index]) - now
+    local left = tat - tonumber(ARGV[index]) - now
     if left <= 0 then
       redis.call('DEL', key)
     else

@@ -19,7 +19,11 @@ from gateway.tasks import spawn, stop
 from routing.health.breaker import Breaker, BreakerSettings, Circuit
 
 SCHEMA_VERSION = 1
-"""Part of every key: gateways that keep something in another form do not meet there."""
+"""Part of every key: gateways that keep something in another form do not meet there.
+
+It stays as it is while older gateways can read what newer ones write: more fields of a JSON object,
+more behind the NUL of a pin or behind the number of a rate, other texts as holders of places.
+"""
 
 CHECK_INTERVAL_S = 1.0
 _BREAKER = BreakerSettings(
