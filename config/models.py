@@ -106,7 +106,8 @@ class Config(Section):
     server_settings: ServerSettings = Field(default_factory=ServerSettings)
     """The servers' trace and log settings, read and changed through the API."""
     steering: Steering = Field(default_factory=Steering)
-    """What operators decide by hand while the gateway runs: cordoned servers, blocked models."""
+    """What operators decide by hand while the gateway runs: cordoned servers, blocked models, and
+    what is switched off for a while."""
     reload: Reload = Field(default_factory=Reload)
     """How a changed configuration is taken up while the gateway runs."""
     request: Request = Field(default_factory=Request)

@@ -183,7 +183,8 @@ class ModelPolicy(Section):
 
 
 class Steering(Section):
-    """What operators decide by hand while the gateway runs: cordoned servers, blocked models."""
+    """What operators decide by hand while the gateway runs: cordoned servers, blocked models, and
+    what is switched off for a while."""
 
     state_file: FileName | None = None
     """File that keeps these decisions over a restart. It is written by the gateway, so its folder

@@ -119,9 +119,8 @@ class SteeringDesk:
     async def disable(self, feature: str, for_s: float, reason: str, *, by: str) -> dict[str, Any]:
         """Switch a feature off for a while, on all gateways that share a store."""
         wanted = _feature(feature)
-        alone = await self._switchboard.disable(wanted, for_s, reason, by=by)
-        (off,) = (each for each in self._switchboard.view() if each["feature"] == wanted)
-        given = {"until": off["until"], **({"reason": reason} if reason else {})}
+        until, alone = await self._switchboard.disable(wanted, for_s, reason, by=by)
+        given = {"until": until, **({"reason": reason} if reason else {})}
         done = await self._note("disable", by, {"feature": wanted.value, **given})
         if not (self._store.keeps or self._switchboard.shares):
             done["warnings"].append("forgotten at a restart: steering.state_file is not set")

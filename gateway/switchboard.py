@@ -104,15 +104,19 @@ class Switchboard:
             if self._switches.disabled(feature)
         ]
 
-    async def disable(self, feature: Feature, for_s: float, reason: str, *, by: str) -> str | None:
-        """Switch a feature off; return why the other gateways do not know of it, None if they do.
+    async def disable(
+        self, feature: Feature, for_s: float, reason: str, *, by: str
+    ) -> tuple[str, str | None]:
+        """Switch a feature off; what is off already, for the new time from now on.
 
-        What is off already is off for the new time from now on.
+        Returns until when as ISO 8601 text, and why the other gateways do not know of it: None if
+        they do, or if there are none.
         """
-        return await self._command(feature, off=True, for_s=for_s, reason=reason, by=by)
+        until = _iso(self._wall_clock() + for_s)
+        return until, await self._command(feature, off=True, for_s=for_s, reason=reason, by=by)
 
     async def enable(self, feature: Feature, *, by: str) -> tuple[bool, str | None]:
-        """Switch a feature on again; return whether it was off, and then as above."""
+        """Switch a feature on again; return whether it was off, and then as for `disable`."""
         problem = await self._meet()
         known = self._known.get(feature)
         if known is None or not known.switch.off:

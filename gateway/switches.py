@@ -15,6 +15,7 @@ from typing import Any, Self
 MAX_S = 86_400.0
 """The longest time for which anything can be off: a day."""
 MAX_REASON_LENGTH = 200
+_YEAR_9000_S = 221_845_392_000
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
 
 
@@ -77,6 +78,9 @@ class Switch:
                 raise ValueError(f"{name}: not a {' or '.join(each.__name__ for each in kind)}")
         if entry["feature"] not in frozenset(Feature):
             raise ValueError("feature: nothing that can be switched off")
+        for name in ("since_s", "until_s"):
+            if not 0 <= entry[name] < _YEAR_9000_S:
+                raise ValueError(f"{name}: not seconds of the epoch")
         fields = {name: entry[name] for name in _FIELDS}
         return cls(**{**fields, "feature": Feature(entry["feature"])})
 

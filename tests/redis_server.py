@@ -4,6 +4,7 @@ They keep nothing on disk and end with the block that started them.
 """
 
 import contextlib
+import signal
 import socket
 import subprocess
 import time
@@ -64,6 +65,7 @@ class RedisServer:
     def stop(self) -> None:
         """End the process."""
         if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)  # it may be stopped
             self._process.terminate()
             try:
                 self._process.wait(STOP_TIMEOUT_S)
@@ -72,9 +74,27 @@ class RedisServer:
                 self._process.wait()
             self._process = None
 
+    def signal(self, number: int) -> None:
+        """Send a signal to the process."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the process at once, and with it all it had in memory."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
     def ask(self, *words: str | int) -> object:
         """Send one command around everything under test."""
         with Redis(port=self.port, decode_responses=True, protocol=2) as client:
+            return client.execute_command(*words)
+
+    def ask_raw(self, *words: str | int) -> object:
+        """Send one command and return its answer as it came."""
+        with Redis(port=self.port, decode_responses=True, protocol=2) as client:
+            client.response_callbacks.clear()
             return client.execute_command(*words)
 
     def _answers(self) -> bool:
@@ -111,6 +131,31 @@ def redis_sentinel(folder: Path) -> Iterator[RedisServer]:
     with RedisServer(folder) as master, RedisServer(folder, sentinel=True) as sentinel:
         sentinel.ask("SENTINEL", "MONITOR", "tg", HOST, master.port, 1)
         yield sentinel
+
+
+@contextlib.contextmanager
+def redis_failover(folder: Path) -> Iterator[tuple[RedisServer, RedisServer]]:
+    """Run a master with a replica, called `tg`, and one Sentinel; yields master and Sentinel.
+
+    The replica takes over within seconds when the master is gone.
+    """
+    with contextlib.ExitStack() as stack:
+        master = stack.enter_context(RedisServer(folder))
+        follow = ("--replicaof", HOST, str(master.port))
+        stack.enter_context(RedisServer(folder, *follow))
+        wait_until(
+            lambda: "state=online" in str(master.ask_raw("INFO", "replication")),
+            "the replica does not follow",
+        )
+        sentinel = stack.enter_context(RedisServer(folder, sentinel=True))
+        sentinel.ask("SENTINEL", "MONITOR", "tg", HOST, master.port, 1)
+        sentinel.ask("SENTINEL", "SET", "tg", "down-after-milliseconds", 500)
+        sentinel.ask("SENTINEL", "SET", "tg", "failover-timeout", 3000)
+        wait_until(
+            lambda: "slaves=1" in str(sentinel.ask_raw("INFO", "sentinel")),
+            "the Sentinel does not see the replica",
+        )
+        yield master, sentinel
 
 
 def free_port() -> int:

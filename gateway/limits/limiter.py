@@ -146,6 +146,9 @@ class Limiter:
             for place in ask.places:  # it may have been given all the same
                 self._held.free((place.key, holder), at_once=False)
             return self._counted(self._without_store(wanted, self._new_holder()))
+        finally:
+            if any(ahead_us):
+                self._prepaid.paid(rates)
         for each, said in zip(rates, answer.charges, strict=True):
             self._prepaid.learn(
                 each.key, said.used, said.extra_us, asked_s=asked_s, now_s=self._clock()

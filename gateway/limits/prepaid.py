@@ -27,7 +27,10 @@ _MEASURE_S = 0.5
 
 @dataclass(slots=True)
 class _Quota:
-    """`used_us` of the burst were used at `asked_s`, as the store said; `paid_us` is prepaid."""
+    """`used_us` of the burst were used at `asked_s`, as the store said; `paid_us` is prepaid.
+
+    `paying` says that a charge ahead is under way.
+    """
 
     paid_us: int = 0
     paid_until_s: float = 0.0
@@ -37,6 +40,7 @@ class _Quota:
     requests: int = 0
     spent_us: int = 0
     often: bool = False
+    paying: bool = False
     spent_per_s: float = 0.0
 
     def at_least_used_us(self, now_s: float) -> int:
@@ -94,18 +98,27 @@ class Prepaid:
         return Verdict(Source.SHARED, False, tuple(states), charged=charged)
 
     def ahead_us(self, wanted: Sequence[Wanted]) -> list[int]:
-        """Return what is to be charged ahead for each: all of them or none, as all are needed."""
+        """Return what is to be charged ahead for each: all of them or none, as all are needed.
+
+        What is not 0 is to be told to `paid`. Only one question at a time charges ahead: of many on
+        their way to a store that is far, each would take as much.
+        """
         quotas = [self._quotas.get(each.key) for each in wanted]
-        if not all(quota is not None and quota.often for quota in quotas):
+        if not all(quota is not None and quota.often and not quota.paying for quota in quotas):
             return [0] * len(wanted)
-        return [
-            _whole(
-                each.cost_us,
-                min(quota.spent_per_s * AHEAD_S, each.rule.burst_us // MOST_AHEAD),
-            )
-            for each, quota in zip(wanted, quotas, strict=True)
-            if quota is not None
-        ]
+        amounts_us = []
+        for each, quota in zip(wanted, quotas, strict=True):
+            assert quota is not None
+            most_us = min(quota.spent_per_s * AHEAD_S, each.rule.burst_us // MOST_AHEAD)
+            amounts_us.append(_whole(each.cost_us, most_us))
+            quota.paying = amounts_us[-1] > 0
+        return amounts_us
+
+    def paid(self, wanted: Sequence[Wanted]) -> None:
+        """Note that the question that was to charge ahead has been answered, or never will be."""
+        for each in wanted:
+            if each.key in self._quotas:
+                self._quotas[each.key].paying = False
 
     def learn(self, key: str, used_us: int, extra_us: int, *, asked_s: float, now_s: float) -> None:
         """Take in what the store said to a question from `asked_s`."""

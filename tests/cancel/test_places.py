@@ -4,14 +4,20 @@ import asyncio
 
 import pytest
 
-from tests.clients import Connection, infer
+from tests.clients import Connection, infer, request
 from tests.fakes.triton import FakeTriton
 from tests.serving import Serving, serving, until
 
 LIMITS = {"places": {"concurrent": 2}}
 UPSTREAM = {"max_detached_calls": 1000}
 ROUNDS = 50
-"""Of two requests each."""
+"""Of two requests each, one of them a stream."""
+
+
+def asks(**headers: str) -> list[bytes]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    stream = request("POST", "/v2/models/echo/generate_stream", b'{"IN": [1.5]}', named)
+    return [infer(**headers), stream]
 
 
 def taken(gateway: Serving) -> int:
@@ -22,8 +28,8 @@ async def leave(gateway: Serving, fake: FakeTriton) -> None:
     """Two callers hang up while their calls are on the server."""
     started = fake.infer_started
     connections = [await Connection.open(gateway.port) for _ in range(2)]
-    for connection in connections:
-        connection.send(infer())
+    for connection, data in zip(connections, asks(), strict=True):
+        connection.send(data)
     await fake.until(lambda: fake.infer_started == started + 2)
     for connection in connections:
         connection.reset()
@@ -32,7 +38,7 @@ async def leave(gateway: Serving, fake: FakeTriton) -> None:
 
 async def run_out_of_time(gateway: Serving, _: FakeTriton) -> None:
     """Two deadlines pass while the calls are on the server."""
-    replies = await asyncio.gather(*(gateway.infer(X_Request_Timeout_Ms="10") for _ in range(2)))
+    replies = await asyncio.gather(*map(gateway.ask, asks(X_Request_Timeout_Ms="10")))
     assert [reply.status for reply in replies] == [504, 504]
 
 

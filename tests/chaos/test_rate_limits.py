@@ -96,7 +96,8 @@ async def test_three_gateways_admit_what_the_limit_says(
             await until_shared(gateway)
         ports = [gateway.api_port for gateway in running]
         offered_s, admitted, took_s = await offer(ports, seconds)
-        print(f"admitted {admitted} of {len(offered_s)} in {took_s:.2f} s")
+        of_limit = admitted / (BURST + PER_S * took_s)
+        print(f"admitted {admitted} of {len(offered_s)} in {took_s:.2f} s: {of_limit:.2%}")
         assert admitted <= BURST + PER_S * took_s
         assert len(offered_s) > 1.5 * PER_S * seconds
         assert admitted >= share * admissible(offered_s)

@@ -3,17 +3,19 @@
 import asyncio
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from gateway.limits.limiter import Limiter
+from gateway.limits.prepaid import MOST_AHEAD
 from gateway.limits.verdict import Verdict
 from gateway.ports import StoreDown
 from gateway.stores.quotas import MemoryQuotas
 from routing.limits import OnFailure, Per, Rule, Source
 from routing.quota import Answer, Ask
 from tests.limits.building import at_a_time, limiter, rate, wanted
+from tests.limits.virtual import VirtualLoop
 from tests.pipeline.scripted import Clock
 
 
@@ -367,3 +369,55 @@ async def test_a_reset_is_felt_at_once(bench: Bench) -> None:
     assert not (await bench.ask(rule)).refused
     assert (await bench.ask(rule, tenant="b")).refused
     await bench.limiter.reset([])
+
+
+# --- delays
+
+
+class Far(MemoryQuotas):
+    """A store that is some time away, each way another one."""
+
+    def __init__(self, clock: Callable[[], float], mean_s: float, chance: random.Random) -> None:
+        super().__init__(clock)
+        self.charged_us = 0
+        self._mean_s = mean_s
+        self._chance = chance
+
+    async def decide(self, ask: Ask) -> Answer:
+        await asyncio.sleep(self._chance.expovariate(1 / self._mean_s))
+        answer = await super().decide(ask)
+        if not answer.refused:
+            each = zip(ask.charges, answer.charges, strict=True)
+            self.charged_us += sum(charge.cost_us + said.extra_us for charge, said in each)
+        await asyncio.sleep(self._chance.expovariate(1 / self._mean_s))
+        return answer
+
+
+@pytest.mark.parametrize("mean_s", [0.001, 0.1])
+@pytest.mark.parametrize(("per_s", "burst"), [(200, 20), (50, 10)])
+def test_a_store_that_is_far_costs_nothing_of_the_limit(
+    mean_s: float, per_s: int, burst: int
+) -> None:
+    """Three gateways that are asked for two and a half times as much, at random."""
+    chance, rule = random.Random(1), rate(per_s, burst)
+
+    async def offer() -> tuple[int, int, float]:
+        loop = asyncio.get_running_loop()
+        store = Far(loop.time, mean_s, chance)
+        gateways = [limiter(store, loop.time) for _ in range(3)]
+        began_s = loop.time()
+        asking = []
+        while loop.time() < began_s + 10:
+            asking.append(loop.create_task(chance.choice(gateways).decide([wanted(rule)])))
+            await asyncio.sleep(chance.expovariate(2.5 * per_s))
+        took_s = loop.time() - began_s
+        verdicts = await asyncio.gather(*asking)
+        for each in gateways:
+            await each.close()
+        admitted = sum(not verdict.refused for verdict in verdicts)
+        return admitted, store.charged_us // rule.cost_us(1), took_s
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        admitted, charged, took_s = runner.run(offer())
+    assert charged - admitted <= 3 * burst / MOST_AHEAD  # what was charged ahead at the end
+    assert 0.99 * (burst + per_s * took_s) <= admitted <= burst + per_s * (took_s + 5 * mean_s) + 1

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from gateway.stores.redis_client import RedisTarget, make_client
 from gateway.stores.redis_connection import RedisConnection, RedisLimits
 from gateway.workers.link import Link
 from gateway.workers.linked_store import SERVICE, LinkedStore, store_service
-from tests.redis_server import HOST, RedisServer
+from tests.redis_server import HOST, RedisServer, redis_cluster
 
 PATIENT_S = 5.0
 """For tests that are not about time: the machine may be busy."""
@@ -93,6 +93,13 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[SharedStore]:
     server: RedisServer = request.getfixturevalue("redis_server")
     async with connected(server.port) as connection:
         yield RedisStore(connection)
+
+
+@pytest.fixture(scope="session")
+def redis_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
+    """Give a cluster of three, shared like `redis_server`."""
+    with redis_cluster(tmp_path_factory.mktemp("cluster")) as nodes:
+        yield nodes
 
 
 async def until_gone(store: SharedStore, key: str) -> None:

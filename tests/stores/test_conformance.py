@@ -9,7 +9,7 @@ from gateway.ports import SharedStore
 from gateway.stores.memory import MemoryStore
 from gateway.stores.redis import RedisStore
 from tests.pipeline.scripted import Clock
-from tests.redis_server import RedisServer, redis_cluster, redis_sentinel
+from tests.redis_server import RedisServer, redis_sentinel
 from tests.stores.conformance import LONG_S, StoreConformance
 from tests.stores.conftest import connected
 
@@ -34,23 +34,19 @@ class TestSentinel(StoreConformance):
             yield RedisStore(connection)
 
 
-@pytest.mark.accept
 class TestCluster(StoreConformance):
     """In a cluster of three."""
 
-    @pytest.fixture(scope="class")
-    @staticmethod
-    def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[list[RedisServer]]:
-        with redis_cluster(tmp_path_factory.mktemp("cluster")) as nodes:
-            yield nodes
-
     @pytest.fixture
     @staticmethod
-    async def store(nodes: list[RedisServer]) -> AsyncIterator[SharedStore]:
-        async with connected(nodes[0].port, kind="cluster") as connection:
+    async def store(redis_nodes: list[RedisServer]) -> AsyncIterator[SharedStore]:
+        async with connected(redis_nodes[0].port, kind="cluster") as connection:
             yield RedisStore(connection)
 
-    async def test_all_keys_of_a_namespace_are_on_one_node(self, nodes: list[RedisServer]) -> None:
+    async def test_all_keys_of_a_namespace_are_on_one_node(
+        self, redis_nodes: list[RedisServer]
+    ) -> None:
+        nodes = redis_nodes
         async with connected(nodes[1].port, kind="cluster", namespace="tg") as connection:
             store = RedisStore(connection)
             for number in range(20):

@@ -11,7 +11,7 @@ from gateway.ports import QuotaStore, StoreDown
 from gateway.stores import redis_connection
 from gateway.stores.quotas import MemoryQuotas, RedisQuotas
 from routing.quota import Answer, Ask, Charge, Place
-from tests.redis_server import RedisServer, redis_cluster
+from tests.redis_server import RedisServer
 from tests.stores.conftest import connected
 
 HOUR_US = 3_600_000_000
@@ -145,20 +145,13 @@ class TestQuotas(QuotaConformance):
     """In memory, and in one Redis."""
 
 
-@pytest.mark.accept
 class TestCluster(QuotaConformance):
     """In a cluster of three."""
 
-    @pytest.fixture(scope="class")
-    @staticmethod
-    def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[list[RedisServer]]:
-        with redis_cluster(tmp_path_factory.mktemp("cluster")) as nodes:
-            yield nodes
-
     @pytest.fixture
     @staticmethod
-    async def store(nodes: list[RedisServer]) -> AsyncIterator[QuotaStore]:
-        async with connected(nodes[0].port, kind="cluster") as connection:
+    async def store(redis_nodes: list[RedisServer]) -> AsyncIterator[QuotaStore]:
+        async with connected(redis_nodes[0].port, kind="cluster") as connection:
             yield RedisQuotas(connection)
 
 

@@ -206,7 +206,7 @@ async def test_what_has_another_version_is_neither_read_nor_touched(
         await limits._held._look()
         assert limits.gateways == 1
         board = switchboard(connection, Clock())
-        assert await board.disable(Feature.LIMITS, 60, "", by="ann") is None
+        assert (await board.disable(Feature.LIMITS, 60, "", by="ann"))[1] is None
         assert await board.enable(Feature.LIMITS, by="ann") == (True, None)
         await limits.close()
         assert connection.failures == 0

@@ -14,6 +14,7 @@ from tests.fakes.triton import FakeTriton
 from tests.redis_server import RedisServer
 from tests.reloading import config_of, reloading
 from tests.serving import Serving, fake_triton, serving, until
+from tests.tenants import KEYS, bearer, hashed
 
 
 @pytest.fixture
@@ -210,3 +211,83 @@ async def test_a_reload_changes_limits_and_forgets_nothing(
             'triton_gateway_limit_decisions_total{limit="slow",outcome="allowed"} 3.0',
             'triton_gateway_limit_decisions_total{limit="slow",outcome="denied"} 2.0',
         ]
+
+
+async def test_a_lone_client_that_obeys_is_let_in_on_its_next_call(
+    triton: FakeTriton, redis_server: RedisServer
+) -> None:
+    limits = {
+        "second": {"per_s": 1, "burst": 2},
+        "rows": {"of": "rows", "per_s": 5},
+    }
+    redis = {"url": redis_server.url, "namespace": "obeys", "timeout_s": 5.0}
+    async with serving({"a": triton}, limits=limits, redis=redis) as gateway:
+        await ready(gateway)
+        refused = 0
+        while refused < 2:
+            reply = await gateway.infer()
+            if reply.status == 429:
+                refused += 1
+                await asyncio.sleep(int(reply.headers["retry-after"]))
+                assert (await gateway.infer()).status == 200
+
+
+async def test_callers_that_hang_up_are_counted_once_each_and_spoil_nothing(
+    triton: FakeTriton, redis_server: RedisServer
+) -> None:
+    """400 callers of two tenants, Redis 10 ms away each way; every second one leaves after 5 ms."""
+    proxy = TcpProxy()
+    await proxy.start(redis_server.port)
+    limits = {
+        "tight": {"per_minute": 1, "burst": 3, "tenants": ["a"]},
+        "wide": {"per_minute": 6000, "burst": 6000, "tenants": ["b"]},
+    }
+    redis = {"url": f"redis://127.0.0.1:{proxy.port}", "namespace": "leavers", "timeout_s": 5.0}
+    parts = {
+        "auth": {"mode": "enforce"},
+        "tenants": {name: {"keys": [hashed(name)]} for name in "ab"},
+        "redis": redis,
+    }
+    try:
+        async with serving({"a": triton}, limits=limits, **parts) as gateway:
+            await ready(gateway)
+            store = gateway.cores.current.view.store
+            await until(lambda: store.down_reason() is None)
+            proxy.delay_s = 0.01
+
+            async def call(tenant: str, leaves: bool) -> tuple[str, int]:
+                async with await clients.Connection.open(gateway.port) as connection:
+                    connection.send(clients.infer(**bearer(KEYS[tenant])))
+                    if not leaves:
+                        return tenant, (await connection.reply()).status
+                    await asyncio.sleep(0.005)
+                    connection.reset()
+                    return tenant, 0
+
+            calls = (call("ab"[number // 2 % 2], number % 2 == 1) for number in range(400))
+            answers = await asyncio.gather(*calls)
+            proxy.delay_s = 0.0
+            await until(lambda: gateway.idle)
+            assert {status for tenant, status in answers if tenant == "b"} == {0, 200}
+            told = [status for tenant, status in answers if tenant == "a" and status]
+            assert set(told) <= {200, 429}
+            assert told.count(200) <= 3
+            lines = [e for e in gateway.events("request") if e["route"] == "infer"]
+            gone = {e["request_id"] for e in lines if e["outcome"] == "client_gone"}
+            assert len(lines) == 400
+            assert len(gone) > 100
+            decided = gateway.cores.current.view.limits.decisions()
+            a, b = decided["tight", "allowed"], decided["wide", "allowed"]
+            assert (a, ("wide", "denied") in decided) == (3, False)
+            assert a + decided["tight", "denied"] + b == gateway_decisions(gateway)
+            for tenant, count, most in (("a", 3, 3), ("b", b, 6000)):
+                shown = (await gateway.ops(f"/limits/{tenant}")).json["quotas"]
+                # A minute of "wide" is worked off in less than a second each hundred.
+                assert most - count <= shown[0]["remaining"] <= most
+                assert tenant == "b" or shown[0]["remaining"] == 0
+    finally:
+        await proxy.close()
+
+
+def gateway_decisions(gateway: Serving) -> int:
+    return sum(gateway.cores.current.view.limits.sources().values())

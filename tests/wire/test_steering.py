@@ -278,7 +278,12 @@ async def test_steering_survives_a_restart(
     gateway = gateway_before(fake, tmp_path)
     try:
         await asyncio.to_thread(gateway.start)
-        for command in (("servers", "cordon", "a"), ("model", "block", "echo")):
+        commands = (
+            ("servers", "cordon", "a"),
+            ("model", "block", "echo"),
+            ("disable", "limits", "--for", "30m", "--reason", "why not"),
+        )
+        for command in commands:
             done = await operate(*command, ops_port=gateway.ops_port)
             assert done.code == 0
             assert "forgotten" not in done.err
@@ -289,7 +294,10 @@ async def test_steering_survives_a_restart(
         steering = (await asyncio.to_thread(gateway.fleet))["steering"]
         assert steering["cordoned"] == ["a"]
         assert steering["blocks"] == [{"model": "echo", "version": None, "server": None}]
-        assert [entry["command"] for entry in steering["audit"]] == ["cordon", "block"]
+        told = [entry["command"] for entry in steering["audit"]]
+        assert told == ["cordon", "block", "disable"]
+        (off,) = steering["disabled"]
+        assert (off["feature"], off["reason"]) == ("limits", "why not")
         assert steering["survives_restart"] is True
         assert (await ask(gateway.api_port, infer())).status == 503
         assert (await ask(gateway.api_port, request("GET", "/v2/health/live"))).status == 200

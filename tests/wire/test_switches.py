@@ -1,28 +1,19 @@
 """Break-glass: limits and authentication switched off for a while, seen from every side."""
 
-import asyncio
-import json
-import os
-import signal
 import uuid
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway import switchboard
-from tests.clients import ask, infer, request
+from tests.clients import ask, request
 from tests.fakes.proxy import TcpProxy
 from tests.fakes.triton import FakeTriton
-from tests.gateways import configuration
 from tests.operators import Done, operate
 from tests.redis_server import RedisServer
 from tests.serving import Serving, environment, serving, until
 from tests.tenants import KEYS, WRONG, bearer, sections
 from tests.wire.test_ops import metrics
-from tests.workers import BACK_S, Workers
-from tests.workers import until as until_it
 
 LIMITS = {"slow": {"per_minute": 1, "burst": 1}}
 FOR = ("--for", "30m")
@@ -236,58 +227,3 @@ async def test_every_gateway_that_shares_a_redis_follows(
             assert stranger.events("feature disabled") == []
     finally:
         await proxy.close()
-
-
-# --- over workers and restarts
-
-
-@pytest.fixture
-async def workers(fake: FakeTriton, tmp_path: Path) -> AsyncIterator[Workers]:
-    config = configuration(
-        {"a": fake.address},
-        limits=LIMITS,
-        steering={"state_file": str(tmp_path / "state.json")},
-    )
-    running = Workers({**config, "workers": 2}, tmp_path)
-    await running.begin()
-    try:
-        yield running
-    finally:
-        await running.end()
-
-
-async def test_all_workers_follow_later_ones_too_and_so_does_the_next_start(
-    workers: Workers,
-) -> None:
-    async def answers(count: int = 20) -> set[int]:
-        return {reply.status for reply in await workers.everywhere(infer(), count)}
-
-    async def off() -> None:
-        assert await answers() == {200}
-        assert await workers.metric("triton_gateway_feature_disabled") == 1
-        (row,) = (await workers.get("/fleet"))["steering"]["disabled"]
-        assert (row["feature"], row["reason"]) == ("limits", "why not")
-
-    assert 429 in await answers()
-    words = ("disable", "limits", *FOR, "--reason", "why not")
-    done = await operate(*words, ops_port=workers.ops_port)
-    assert (done.code, done.err) == (0, "")
-    await off()
-    (victim, _) = await workers.pids()
-    os.kill(victim, signal.SIGKILL)
-
-    async def replaced() -> bool:
-        return victim not in await workers.pids()
-
-    await until_it(replaced, BACK_S)
-    await workers.settled()
-    await off()
-    await workers.end()
-    workers.log_path.unlink()
-    kept = json.loads((workers.config_path.parent / "state.json").read_text())
-    assert [entry["feature"] for entry in kept["disabled"]] == ["limits"]
-    await workers.begin()
-    await off()
-    assert (await operate("enable", "limits", ops_port=workers.ops_port)).code == 0
-    await asyncio.sleep(0)
-    assert 429 in await answers()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fake() -> AsyncIterator[FakeTriton]:
     batching = ModelDynamicBatching(priority_levels=3)
-    async with fake_triton() as server:
+    async with fake_triton("echo", "limited") as server:
         server.models["echo"].config.dynamic_batching.CopyFrom(batching)
         yield server
 
@@ -34,9 +34,11 @@ async def fake() -> AsyncIterator[FakeTriton]:
 async def gateway(
     fake: FakeTriton, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Workers]:
+    limits = {"slow": {"per_minute": 1, "burst": 1, "models": ["limited"]}}
     config = configuration(
         {"a": fake.address},
         model_control={"enabled": True},
+        limits=limits,
         tiers={"low": {"priority_class": "sheddable"}},
         tenants={"acme": {"tier": "low"}},
     )
@@ -128,6 +130,29 @@ async def test_commands_reach_every_worker_and_those_that_come_later(gateway: Wo
     assert {reply.status for reply in await gateway.everywhere(infer())} == {503}
     assert (await operate("servers", "uncordon", "a", ops_port=gateway.ops_port)).code == 0
     assert {reply.status for reply in await gateway.everywhere(infer())} == {200}
+
+
+async def test_what_is_switched_off_is_off_in_every_worker_and_in_those_that_come_later(
+    gateway: Workers,
+) -> None:
+    async def statuses() -> set[int]:
+        return {reply.status for reply in await gateway.everywhere(infer("limited"), 20)}
+
+    assert 429 in await statuses()
+    words = ("disable", "limits", "--for", "30m", "--reason", "why not")
+    assert (await operate(*words, ops_port=gateway.ops_port)).code == 0
+    assert await statuses() == {200}
+    assert await gateway.metric("triton_gateway_feature_disabled") == 1
+    (victim, _) = await gateway.pids()
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: _not(gateway, victim), BACK_S)
+    await gateway.settled()
+    assert await statuses() == {200}
+    (row,) = (await gateway.get("/fleet"))["steering"]["disabled"]
+    assert (row["feature"], row["reason"]) == ("limits", "why not")
+    assert (await operate("enable", "limits", ops_port=gateway.ops_port)).code == 0
+    assert 429 in await statuses()
+    assert await gateway.metric("triton_gateway_feature_disabled") == 0
 
 
 async def _not(gateway: Workers, pid: int) -> bool:

@@ -43,7 +43,8 @@ class Hosts:
 
 
 async def off(board: Board, feature: str = "limits", for_s: float = 60.0) -> str | None:
-    return await board.it.disable(Feature(feature), for_s, "why", by="ann")
+    _, alone = await board.it.disable(Feature(feature), for_s, "why", by="ann")
+    return alone
 
 
 async def test_it_is_off_at_once_and_on_again_by_itself() -> None:
@@ -235,7 +236,16 @@ async def test_what_other_gateways_were_told_is_kept_here_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"feature": "auth", "off": true}', '{"feature": "limits"}', "\x00"]
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "\x00",
+        '{"feature": "limits"}',
+        '{"feature": "auth", "off": true, "by": "", "reason": "", "since_s": 1, "until_s": 2}',
+        '{"feature": "limits", "off": true, "by": "", "reason": "", "since_s": 1e99, "until_s": 2}',
+    ],
 )
 async def test_what_is_not_understood_is_left_alone_until_there_is_a_command(text: str) -> None:
     hosts = Hosts()

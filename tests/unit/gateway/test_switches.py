@@ -34,6 +34,8 @@ def test_a_switch_is_read_as_it_was_written_whatever_newer_gateways_add() -> Non
         ({"off": "yes"}, "off: not a bool"),
         ({"by": None}, "by: not a str"),
         ({"since_s": True}, "since_s: not a float or int"),
+        ({"since_s": 1e300}, "since_s: not seconds of the epoch"),
+        ({"until_s": -1}, "until_s: not seconds of the epoch"),
     ],
 )
 def test_what_is_no_switch_is_refused(changes: dict[str, Any], problem: str) -> None:
