@@ -18,7 +18,7 @@ from gateway.codec.types import InferCall, InferReply
 from gateway.exchange import Exchange, Hedge
 from gateway.faults import Fault
 from gateway.hedging import HedgePolicy, hedged
-from gateway.limits.admission import Admission, cost_of
+from gateway.limits.gate import RateLimits, cost_of
 from gateway.ports import Clock, Fleet, Transport
 from gateway.ranking import PRIORITY_CLASS, Ranking
 from gateway.sequences import Sequences, Turn
@@ -132,7 +132,7 @@ class Pipeline:
         retries: Retries,
         sequences: Sequences,
         ranking: Ranking,
-        admission: Admission,
+        limits: RateLimits,
         max_unpacked_bytes: int,
         clock: Clock,
     ) -> None:
@@ -145,7 +145,7 @@ class Pipeline:
         self._retries = retries
         self._sequences = sequences
         self._ranking = ranking
-        self._admission = admission
+        self._limits = limits
         self._max_unpacked_bytes = max_unpacked_bytes
         self._clock = clock
 
@@ -220,10 +220,10 @@ class Pipeline:
         self, exchange: Exchange, spec: ModelSpec, call: InferCall
     ) -> AbstractAsyncContextManager[None]:
         """Return what lets a request in, within its limits, for the length of a block."""
-        if not self._admission.concerns(exchange):
+        if not self._limits.concerns(exchange):
             return nullcontext()
         exchange.enter("admit")
-        return self._admission.admit(exchange, cost_of(call, batches=spec.max_batch_size > 0))
+        return self._limits.admit(exchange, cost_of(call, batches=spec.max_batch_size > 0))
 
     async def _ask(
         self, exchange: Exchange, route: VersionRoute, call: InferCall, *, asked: int | None

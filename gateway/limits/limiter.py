@@ -2,7 +2,7 @@
 
 A decision is made without the store where that is certain (`prepaid`), else there, in one round
 trip for all limits of the request; while the store does not answer, each limit says what decides
-instead. A caller that leaves never ends a question half-way. Called by `gateway.limits.admission`;
+instead. A caller that leaves never ends a question half-way. Called by `gateway.limits.gate`;
 outlasts the configuration, as what is held and counted here must.
 """
 

@@ -21,8 +21,8 @@ from gateway.edge.receive import BodyLimits, Inbound
 from gateway.edge.restricted import Restriction, Restrictions
 from gateway.identity.issuer import IssuerKeys
 from gateway.lifecycle import Readiness
-from gateway.limits.admission import Admission
 from gateway.limits.desk import LimitsDesk
+from gateway.limits.gate import RateLimits
 from gateway.members import Members, ServerAdded
 from gateway.observe.logs import Logger, LogStream, RequestLog
 from gateway.ports import CoreView, LogEvent, ModelCommands, Observer, OpenSequenceCounts
@@ -194,7 +194,7 @@ def build_core(
         ranking=ranking,
     )
     issuer = issuer_of(config, before.issuer if before else None, told=around.warn)
-    admission = Admission(rules, around.shared.limiter, around.shared.switches)
+    limits = RateLimits(rules, around.shared.limiter, around.shared.switches)
     return Core(
         written=written,
         config=config,
@@ -207,7 +207,7 @@ def build_core(
             ledger,
             sequences=sequences,
             ranking=ranking,
-            admission=admission,
+            limits=limits,
             logger=logger,
             restricted=restricted,
             issuer=issuer,
@@ -290,7 +290,7 @@ def _api(
     *,
     sequences: Sequences,
     ranking: Ranking,
-    admission: Admission,
+    limits: RateLimits,
     logger: Logger,
     restricted: Sequence[Restriction],
     issuer: IssuerKeys | None,
@@ -313,7 +313,7 @@ def _api(
         transport,
         sequences=sequences,
         ranking=ranking,
-        admission=admission,
+        limits=limits,
     )
     controls = control_routes(config, fleet, ledger.upstreams, around.models, logger)
     return Api(

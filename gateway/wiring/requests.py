@@ -12,7 +12,7 @@ from gateway.edge.metadata import MetadataRoutes
 from gateway.fanout import FleetStatistics
 from gateway.hedging import HedgePolicy
 from gateway.lifecycle import Readiness
-from gateway.limits.admission import Admission
+from gateway.limits.gate import RateLimits
 from gateway.pipeline import Deadlines, Pipeline, Retries
 from gateway.ports import Descriptions, Fleet, Transport
 from gateway.ranking import Ranking
@@ -64,7 +64,7 @@ def pipeline_of(
     *,
     sequences: Sequences,
     ranking: Ranking,
-    admission: Admission,
+    limits: RateLimits,
 ) -> Pipeline:
     """Build the pipeline of inference requests."""
     return Pipeline(
@@ -92,7 +92,7 @@ def pipeline_of(
         retries=_retries(config),
         sequences=sequences,
         ranking=ranking,
-        admission=admission,
+        limits=limits,
         max_unpacked_bytes=config.api.max_unpacked_bytes,
         clock=CLOCK,
     )

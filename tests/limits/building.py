@@ -4,8 +4,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from gateway.limits.admission import Admission
 from gateway.limits.desk import LimitsDesk
+from gateway.limits.gate import RateLimits
 from gateway.limits.held import LeaseTimes
 from gateway.limits.limiter import Limiter
 from gateway.limits.verdict import Wanted
@@ -42,8 +42,8 @@ def limiter(
     return Limiter(store, me=uuid.uuid4().hex, down=down, clock=clock, times=LeaseTimes(**times))
 
 
-def admission(*rules: Rule, limiter: Limiter) -> Admission:
-    return Admission(RuleBook(rules), limiter, Switches(lambda: 0.0))
+def gate(*rules: Rule, limiter: Limiter) -> RateLimits:
+    return RateLimits(RuleBook(rules), limiter, Switches(lambda: 0.0))
 
 
 def limits_desk(fleet: Fleet, clock: Callable[[], float], *rules: Rule) -> LimitsDesk:

@@ -16,7 +16,7 @@ from gateway.codec.types import InferCall, InferReply, OutputTensor
 from gateway.exchange import ANONYMOUS, Exchange
 from gateway.faults import Blame, Fault, Kind, Origin, Replay
 from gateway.hedging import HedgePolicy
-from gateway.limits.admission import Admission
+from gateway.limits.gate import RateLimits
 from gateway.limits.limiter import Limiter
 from gateway.pipeline import AnsweredInfer, Deadlines, Pipeline, ReceivedInfer, Retries
 from gateway.ports import SharedStore
@@ -321,7 +321,7 @@ class World:
             retries=self.retries,
             sequences=self.sequences,
             ranking=Ranking(priorities or Priorities(), lambda *_: queueing),
-            admission=Admission(RuleBook(limits), self.limiter, self.switches),
+            limits=RateLimits(RuleBook(limits), self.limiter, self.switches),
             max_unpacked_bytes=10_000,
             clock=self.clock,
         )

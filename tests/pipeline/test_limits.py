@@ -7,7 +7,7 @@ import pytest
 from gateway.codec.types import InferCall, InputTensor
 from gateway.exchange import Exchange
 from gateway.faults import Kind
-from gateway.limits.admission import cost_of
+from gateway.limits.gate import cost_of
 from routing.limits import Cost, Dimension, Source
 from tests.limits.building import at_a_time, rate
 from tests.pipeline.scripted import FAILED, QUEUE_FULL, Step, World

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.exchange import Exchange, Overreach
 from gateway.faults import Fault, Kind
-from gateway.limits.admission import Admission
+from gateway.limits.gate import RateLimits
 from routing.classes import CLASSES, CRITICAL, SHEDDABLE, STANDARD
 from routing.limits import RuleBook
 from routing.priorities import Grant, Objection, Priorities
@@ -139,13 +139,13 @@ async def test_the_shorter_time_in_the_queue_counts(asked: bytes, expected: int)
 async def test_the_class_is_known_before_a_request_is_admitted() -> None:
     seen = []
 
-    class Watching(Admission):
+    class Watching(RateLimits):
         def concerns(self, exchange: Exchange) -> bool:
             seen.append(exchange.priority_class)
             return False
 
     strict = world(tenant="boss")
-    strict.pipeline._admission = Watching(RuleBook(()), strict.limiter)
+    strict.pipeline._limits = Watching(RuleBook(()), strict.limiter)
     await strict.ask()
     assert seen == [CRITICAL]
 

@@ -30,7 +30,7 @@ def cost_of(call: InferCall, *, batches: bool) -> Cost:
     )
 
 
-class Admission:
+class RateLimits:
     """Lets requests through, one at a time, within the rules of one configuration.
 
     While limits are switched off, the rules only count.
