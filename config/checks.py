@@ -43,6 +43,7 @@ def check(root: Node, folder: Path) -> Iterator[Problem]:
     yield from _restricted_once(root)
     yield from _durations(root)
     yield from ordered(root, ("api", "max_body_bytes"), ("api", "max_inbound_bytes"))
+    yield from ordered(root, ("admission", "max_queued_per_tenant"), ("admission", "max_queued"))
     yield from _forwarded(root)
     yield from check_models(root)
     yield from check_aliases(root)

@@ -8,6 +8,7 @@ it. Knows no rule but that one number is at most another. Called by `config.chec
 from collections.abc import Iterator
 from typing import Any
 
+from config.admission import Admission
 from config.discovery import DnsNames
 from config.fields import Section
 from config.listeners import Api
@@ -16,6 +17,7 @@ from config.servers import Upstream
 from config.tree import Loc, Node, Problem
 
 _DEFAULTS: dict[str, Section] = {
+    "admission": Admission(),
     "api": Api(),
     "breaker": Breaker(),
     "deadlines": Deadlines(),

@@ -20,6 +20,7 @@ def check_models(root: Node) -> Iterator[Problem]:
     for name, model in models.items():
         yield from _times(root, name)
         yield from _asked_twice(model)
+        yield from _unused_limit(root, model)
         yield from _capacities(root, model)
         yield from _placement(root, model)
         yield from _pool(root, model)
@@ -32,6 +33,14 @@ def _times(root: Node, name: str) -> Iterator[Problem]:
     if absent(root, "models", name, "deadline_s"):
         deadline = ("deadlines", "default_s")
     yield from ordered(root, ("models", name, "hedging", "after_s"), deadline)
+
+
+def _unused_limit(root: Node, model: Node) -> Iterator[Problem]:
+    if known(root, "admission", "mode") == "off" and known(model, "concurrency") is not None:
+        yield model.find(("concurrency",))[0][-1].problem(
+            "nothing is limited while admission.mode is off - remove it, or write observe or"
+            " enforce there"
+        )
 
 
 def _asked_twice(model: Node) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, PrivateAttr, Strict
 
+from config.admission import Admission
 from config.aliases import Alias
 from config.auth import Auth
 from config.control import ModelControl, ServerSettings
@@ -93,6 +94,8 @@ class Config(Section):
     limits: Mapping[LimitName, Limit] = Field(default_factory=dict)
     """Rate limits, by name. A request has to be within all that concern it; one that is not is
     answered 429 and counts nowhere."""
+    admission: Admission = Field(default_factory=Admission)
+    """How much each server is given at a time, and whose turn it is when that is reached."""
     sequences: Sequences = Field(default_factory=Sequences)
     """Requests that belong together and need the state in one server."""
     redis: Redis | None = None

@@ -159,6 +159,10 @@ class ModelPolicy(Section):
     )
     """Capacity of single servers for this model: server name to share, above 0. Empty by default:
     `servers[].capacity` counts for all that are not listed."""
+    concurrency: int | None = Field(None, ge=1, le=1_000_000)
+    """Batch rows of the model in flight at a time on each server (requests, if it does not batch).
+    Each gateway counts its own. Unset, admission finds out what is good for each server; needs
+    `admission.mode` `observe` or `enforce`."""
     pool: Text | None = None
     """Serve the model from the servers of this pool only (`servers[].pool`). Unset, from all
     servers."""

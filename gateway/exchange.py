@@ -32,7 +32,21 @@ class Hedge(StrEnum):
     LOST = "lost"  # the first one did after all
     UNANSWERED = "unanswered"  # neither did: both failed, or the caller left
     NO_SERVER = "no_server"  # there was no other to ask
+    NO_ROOM = "no_room"  # every other had enough to do
     NO_BUDGET = "no_budget"
+
+
+class Admitted(StrEnum):
+    """What admission did with a request. The values are used as metric labels."""
+
+    PASSED = "passed"  # a server had room
+    QUEUED = "queued"  # it waited, and got its place
+    REFUSED = "refused"  # the queue was full
+    EVICTED = "evicted"  # it had to leave the queue for another request
+    EXPIRED = "expired"  # it waited for too long, or for its deadline
+    LEFT = "left"  # its caller went while it waited
+    WOULD_QUEUE = "would_queue"  # not enforced: it was sent all the same
+    WOULD_REFUSE = "would_refuse"  # not enforced: it was sent all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,8 @@ class Exchange:
     choices: list[tuple[Choices, str]] = field(default_factory=list)  # who could be, who was chosen
     retried: tuple[Kind, ...] = ()  # the fault that led to each further attempt
     hedges: tuple[Hedge, ...] = ()
+    admission: Admitted | None = None  # what admission did, None if it was not asked
+    queued_s: float = 0.0  # how long it waited for room on a server
     detached: tuple[Lease, ...] = ()  # places of calls left running
 
     # What became of it.
@@ -160,7 +176,8 @@ class Exchange:
     def own_time_s(self) -> float:
         """The gateway's own time so far: everything but waiting for the body and for a server."""
         spent = self.spent_s
-        return sum(spent.values()) - spent.get("receive", 0.0) - spent.get("send", 0.0)
+        waited_s = spent.get("receive", 0.0) + spent.get("send", 0.0) + self.queued_s
+        return sum(spent.values()) - waited_s
 
     @property
     def outcome(self) -> str:

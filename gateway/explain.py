@@ -4,6 +4,7 @@ Answers from the snapshot and the pool, and for past requests from what their ex
 Called by the ops listener; an observer, so that the last requests are at hand.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -69,6 +70,8 @@ class Explainer:
             "chosen_by": chosen_by,
             "version_is_bad": ModelVersion(model, chosen) in pool.bad_versions(),
             "refused": _refused(snapshot, model, version, choices, now_s),
+            "admission": view.admission.mode,
+            "queued": view.admission.queued().get(model, {}),
             "candidates": _candidates(choices, now_s) if choices else [],
             "excluded": self._excluded(snapshot, model, chosen, choices),
             "priority": view.priorities.explain(route, tenant),
@@ -90,6 +93,8 @@ class Explainer:
             "version": past.version,
             "outcome": past.outcome,
             "status": past.status,
+            "admission": past.admission,
+            "queued_ms": _ms(past.queued_s),
             "error": (past.fault.detail or past.fault.message) if past.fault else None,
             "attempts": _attempts(past.choices, in_sequence=past.pin is not None),
         }
@@ -182,6 +187,7 @@ def _candidates(choices: Choices, now_s: float) -> list[dict[str, Any]]:
             "share": round(part * _weight(candidate, now_s) / whole, 4),
             "starting_slowly": candidate.starting(now_s),
             "work": round(candidate.work(now_s), 2),
+            "limit": _limit(candidate),
             "latency_ms": _ms(candidate.latency_s(now_s)),
             "ejected": choices.excluded.get(candidate.name),
         }
@@ -189,6 +195,12 @@ def _candidates(choices: Choices, now_s: float) -> list[dict[str, Any]]:
         for whole in [sum(_weight(candidate, now_s) for candidate in group)]
         for candidate in group
     ]
+
+
+def _limit(candidate: Candidate) -> float | None:
+    """Return how many rows the server is given at a time, None if that is not limited."""
+    rows = candidate.model.limits.rows[candidate.place]
+    return None if math.isinf(rows) else round(rows, 1)
 
 
 def _weight(candidate: Candidate, now_s: float) -> float:

@@ -6,16 +6,17 @@ special about streams is in `gateway.streams`, which goes through the same stage
 """
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gateway.admission import Admission
 from gateway.attempt import Attempt
 from gateway.codec.compression import choose_encoding, pack, unpack
 from gateway.codec.infer_reply import EncodedBody, encode_reply
 from gateway.codec.infer_request import InferDecoder, parse_header_length
 from gateway.codec.types import InferCall, InferReply
-from gateway.exchange import Exchange, Hedge
+from gateway.exchange import Admitted, Exchange, Hedge
 from gateway.faults import Fault
 from gateway.hedging import HedgePolicy, hedged
 from gateway.limits.gate import RateLimits, cost_of
@@ -24,7 +25,7 @@ from gateway.ranking import PRIORITY_CLASS, Ranking
 from gateway.sequences import Sequences, Turn
 from routing.aliases import Aliases
 from routing.budget import RetryBudget
-from routing.errors import RoutingError
+from routing.errors import NoRoom, RoutingError
 from routing.fleet import VersionRoute
 from routing.pool import Lease, Pool
 from routing.retry import RetryPolicy
@@ -118,7 +119,7 @@ class Retries:
 
 
 class Pipeline:
-    """Takes inference requests through their stages."""
+    """Takes inference requests through their stages. `admission` is None where nobody waits."""
 
     def __init__(
         self,
@@ -133,6 +134,7 @@ class Pipeline:
         sequences: Sequences,
         ranking: Ranking,
         limits: RateLimits,
+        admission: Admission | None = None,
         max_unpacked_bytes: int,
         clock: Clock,
     ) -> None:
@@ -146,6 +148,7 @@ class Pipeline:
         self._sequences = sequences
         self._ranking = ranking
         self._limits = limits
+        self._admission = admission
         self._max_unpacked_bytes = max_unpacked_bytes
         self._clock = clock
 
@@ -266,7 +269,9 @@ class Pipeline:
         self._retries.budget(route.spec.model).deposit(exchange.started_s)
         while True:
             exchange.enter("pick")
-            lease = self._pick(exchange, route.spec, call, failed=failed)
+            lease = self._choose(exchange, route.spec, call, failed)
+            if lease is None:
+                lease = await self._turn(exchange, route.spec, call)
             if failed is not None:
                 self._note_retry(exchange, failed)
             exchange.enter("send")
@@ -297,6 +302,48 @@ class Pipeline:
         budget = self._retries.budget(exchange.model)
         self._retries.policy.spend(failed.replay, budget, self._clock())
 
+    def _choose(
+        self, exchange: Exchange, spec: ModelSpec, call: InferCall, failed: Fault | None
+    ) -> Lease | None:
+        """Take a place for the first or a further attempt; None if it has to wait."""
+        admission = self._admission
+        if admission is None or exchange.pin is not None:
+            return self._pick(exchange, spec, call, failed=failed)
+        if failed is None:
+            return self._admit(admission, exchange, spec, call)
+        # What was let in goes on: rather where there is room, but it waits no second time.
+        if admission.enforces:
+            with suppress(NoRoom):
+                return self._pick(exchange, spec, call, failed=failed, room=1.0)
+        return self._pick(exchange, spec, call, failed=failed)
+
+    def _admit(
+        self, admission: Admission, exchange: Exchange, spec: ModelSpec, call: InferCall
+    ) -> Lease | None:
+        """Take a place for the first attempt at once, or return None."""
+        if not admission.enforces:
+            lease = self._pick(exchange, spec, call)
+            admission.observe(exchange, lease)
+            return lease
+        room = admission.room(exchange)
+        if room is None:
+            return None
+        try:
+            lease = self._pick(exchange, spec, call, room=room)
+        except NoRoom:
+            return None
+        exchange.admission = Admitted.PASSED
+        return lease
+
+    async def _turn(self, exchange: Exchange, spec: ModelSpec, call: InferCall) -> Lease:
+        """Wait for a place; see `Admission.wait`."""
+        assert self._admission is not None
+
+        def pick(room: float) -> Lease:
+            return self._pick(exchange, spec, call, room=room)
+
+        return await self._admission.wait(exchange, spec, call, pick)
+
     def _pick(
         self,
         exchange: Exchange,
@@ -305,6 +352,7 @@ class Pipeline:
         *,
         failed: Fault | None = None,
         avoid: Collection[str] = (),
+        room: float | None = None,
     ) -> Lease:
         # The servers are looked up again: what made the last attempt fail may have changed them.
         rows = call.rows() if spec.max_batch_size > 0 else 1
@@ -316,7 +364,7 @@ class Pipeline:
                 lease = self._pool.pick_pinned(route, server, now_s=now_s, rows=rows)
             else:
                 tried = exchange.tried.union(avoid)
-                lease = self._pool.pick(route, now_s=now_s, tried=tried, rows=rows)
+                lease = self._pool.pick(route, now_s=now_s, tried=tried, rows=rows, room=room)
         except RoutingError as error:
             raise (failed or Fault.of_routing(error)) from None
         exchange.chose(lease)
@@ -341,9 +389,11 @@ class Pipeline:
             holders = lease.choices.holders
             unsafe = {name for name in holders if not self._transport.cancels(name)}
             try:
-                other = self._pick(exchange, spec, call, avoid=unsafe | {lease.server})
-            except Fault:
-                exchange.hedges = (*before, Hedge.NO_SERVER)
+                room = self._admission.spare(exchange) if self._admission else None
+                other = self._pick(exchange, spec, call, avoid=unsafe | {lease.server}, room=room)
+            except (Fault, NoRoom) as none:
+                why = Hedge.NO_SERVER if isinstance(none, Fault) else Hedge.NO_ROOM
+                exchange.hedges = (*before, why)
                 return None
             hedge.budget.withdraw(self._clock())
             exchange.hedges = (*before, Hedge.UNANSWERED)

@@ -374,6 +374,18 @@ class PriorityView(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class AdmissionView:
+    """What operators see of admission, besides the limits, which the pool has.
+
+    `mode` is `off`, `observe` or `enforce`; `queued` returns how many requests wait, by model and
+    class.
+    """
+
+    mode: str = "off"
+    queued: Callable[[], Mapping[str, Mapping[str, int]]] = dict
+
+
+@dataclass(frozen=True, slots=True)
 class CoreView:
     """What a reload of the configuration replaces, as far as operators look at it and steer it."""
 
@@ -386,6 +398,7 @@ class CoreView:
     store: StoreState
     limits: LimitsDesk
     priorities: PriorityView
+    admission: AdmissionView = AdmissionView()
 
 
 CurrentView = Callable[[], CoreView]

@@ -13,10 +13,23 @@ from routing.types import Server
 
 
 class Books:
-    """`loads` has those of the servers by name, `host` this worker's part in `table` if any."""
+    """`loads` has those of the servers by name, `host` this worker's part in `table` if any.
 
-    def __init__(self, servers: Iterable[Server], table: HostTable | None) -> None:
+    `limits` are the rows in flight on a server that are laid down for single models; each of
+    so many `workers` has its part of any limit.
+    """
+
+    def __init__(
+        self,
+        servers: Iterable[Server],
+        table: HostTable | None,
+        *,
+        limits: Mapping[str, int],
+        workers: int,
+    ) -> None:
         self._table = table
+        self._limits = limits
+        self._own_share = 1 / workers
         self._roster = Roster()
         self._models: dict[str, ModelLoads] = {}
         self.host = HostView(table) if table is not None else None
@@ -26,10 +39,20 @@ class Books:
         """Return the loads of a model, making them at first use."""
         found = self._models.get(name)
         if found is None:
-            found = self._models[name] = ModelLoads(name, self._roster, self._table)
+            found = self._models[name] = ModelLoads(
+                name,
+                self._roster,
+                self._table,
+                limit=self._limits.get(name),
+                own_share=self._own_share,
+            )
             for load in self.loads.values():
                 self._assign(found, load)
         return found
+
+    def models(self) -> Collection[ModelLoads]:
+        """Return the loads of every model that was asked for."""
+        return self._models.values()
 
     def add(self, server: Server) -> None:
         """Take a server in, with no work on it and no history."""
@@ -59,6 +82,8 @@ class Books:
             else:
                 self.loads[name] = self._roster.add(load.server, self._table)
         self._fit([load for name, load in self.loads.items() if name not in kept])
+        for name, loads in self._models.items():
+            loads.limits.fix(self._limits.get(name))
 
     def assign(self, slots: Mapping[Pair, int | None]) -> None:
         """Take note of slots in the table; None takes one back."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from routing.balancing import Balancer
 from routing.endpoint import Candidate, ModelLoads
-from routing.errors import NoReadyEndpoint
+from routing.errors import NoReadyEndpoint, NoRoom
 from routing.fleet import ModelVersion, VersionRoute
 from routing.health.breaker import Breaker
 from routing.health.ejection import Group
@@ -157,6 +157,19 @@ class Choices:
         if now_s < self.slow_until_s:
             candidates = admitted(candidates, random, now_s)
         return candidates
+
+    def with_room(self, share: float, tried: Collection[str]) -> list[int]:
+        """Return the places that have less than this share of their limit in flight, never none.
+
+        Whatever their zone, and also of servers that start slowly. Raises NoRoom.
+        """
+        places: Sequence[int] = self.places
+        if tried or self.remote:
+            places = [c.place for c in self.everyone() if c.name not in tried]
+        found = self.loads.with_room(places, share)
+        if not found:
+            raise NoRoom
+        return found
 
     def holder(self, server: str, now_s: float) -> Due | None:
         """Return a server that has the version ready, whatever else speaks against it.

@@ -6,7 +6,9 @@ With a table in shared memory, what is under way is counted over all worker proc
 
 import math
 from array import array
+from collections.abc import Callable, Iterable
 
+from routing.admission.limits import ModelLimits
 from routing.shared import HostTable
 from routing.types import Blame, Server
 
@@ -138,7 +140,8 @@ class ModelLoads:
 
     Numbers side by side instead of an object for each server: a request touches few of them, and
     thousands fit into the processor's cache. A failure counts as work for about a second and as a
-    slow answer: a server that fails fast must not look attractive.
+    slow answer: a server that fails fast must not look attractive. `on_room` are called when a
+    place is given back; `own_share` is this worker's part of a limit.
     """
 
     __slots__ = (
@@ -146,16 +149,30 @@ class ModelLoads:
         "_phantom",
         "_slots",
         "capacity",
+        "limits",
         "model",
+        "on_room",
+        "own_share",
         "roster",
         "rows",
         "servers",
         "table",
     )
 
-    def __init__(self, model: str, roster: Roster, table: HostTable | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        roster: Roster,
+        table: HostTable | None = None,
+        *,
+        limit: int | None = None,
+        own_share: float = 1.0,
+    ) -> None:
         self.model = model
         self.table = table
+        self.limits = ModelLimits(limit)
+        self.on_room: tuple[Callable[[], None], ...] = ()
+        self.own_share = own_share
         self.servers = roster.servers
         self.capacity = roster.capacity
         self.rows = array("i")
@@ -170,6 +187,7 @@ class ModelLoads:
         new = len(self.servers) - len(self.rows)
         self.rows.extend([0] * new)
         self._felt.extend([-1.0, -math.inf] * new)
+        self.limits.fit(len(self.servers))
         every = [load.server for load in self.servers]
         own = [server.capacity_for(self.model) for server in every]
         self.capacity = self.roster.capacity if own == self.roster.capacity else own
@@ -178,6 +196,7 @@ class ModelLoads:
         """Forget what was felt of the server that had this place before."""
         self._felt[2 * place], self._felt[2 * place + 1] = -1.0, -math.inf
         self._phantom.pop(place, None)
+        self.limits.renew(place)
 
     def assign(self, place: int, slot: int | None) -> None:
         """Move the rows on a server to another slot of the table, or to none."""
@@ -200,6 +219,37 @@ class ModelLoads:
         if self._phantom:
             return rows + self._phantom_now(place, now_s)
         return rows
+
+    def has_room(self, place: int, share: float, *, less: int = 0) -> bool:
+        """Whether fewer rows are in flight than `share` of the server's limit.
+
+        `less` of them are not counted. The last request may go beyond the limit, so that one with
+        many rows finds its place. Of several workers each may have its own part, whatever the
+        others have: none of them waits for ever.
+        """
+        own, limit = self.rows[place] - less, self.limits.rows[place] * share
+        slot = self._slots.get(place) if self.table is not None else None
+        if self.table is None or slot is None:
+            self.limits.use(place, own + 1)
+            return own < limit * self.own_share
+        rows = self.table.rows.total(slot) - less
+        self.limits.use(place, rows + 1)
+        return rows < limit or own < limit * self.own_share // 1
+
+    def with_room(self, places: Iterable[int], share: float) -> list[int]:
+        """Return those of `places` that have room; looked at together, as there may be many."""
+        if self.table is not None:
+            return [place for place in places if self.has_room(place, share)]
+        rows, limits, share = self.rows, self.limits.rows, share * self.own_share
+        return [place for place in places if rows[place] < limits[place] * share]
+
+    def beyond(self, places: Iterable[int]) -> float:
+        """Return how many rows are in flight there beyond all limits together."""
+        limits, table = self.limits.rows, self.table
+        if table is not None:
+            return sum(self._host_rows(table, place) - limits[place] for place in places)
+        rows = self.rows
+        return sum(rows[place] - limits[place] for place in places)
 
     def latency_s(self, place: int, now_s: float) -> float | None:
         """Return the average latency, decaying while nothing is heard so that it is tried again."""

@@ -24,6 +24,10 @@ class NoReadyEndpoint(RoutingError):
         self.saturated = saturated
 
 
+class NoRoom(Exception):
+    """Servers could take the request, and each has as much under way as it is given."""
+
+
 class PinnedServerGone(RoutingError):
     """The one server that has the state of a sequence does not serve its version any more."""
 

@@ -22,7 +22,7 @@ class Lease:
     """
 
     __slots__ = (
-        "_detached", "_heard_s", "_pool", "_rows", "choices", "place", "probe", "since_s",
+        "_detached", "_heard_s", "_pool", "choices", "place", "probe", "rows", "since_s",
     )  # fmt: skip
 
     def __init__(
@@ -36,7 +36,7 @@ class Lease:
         probe: tuple[Breaker, ...] = (),
     ) -> None:
         self._pool: Pool | None = pool
-        self._rows = rows
+        self.rows = rows
         self.since_s = now_s
         self._heard_s: float | None = None
         self._detached = False
@@ -98,9 +98,11 @@ class Lease:
         if self.probe:
             pool.end_probe(self)
         pool.leases -= 1
-        self._add(-self._rows, -1)
+        self._add(-self.rows, -1)
         if self._detached:
             pool.detached_changed(self.load, -1)
+        for on_room in self.choices.loads.on_room:
+            on_room()
 
     def _add(self, rows: int, calls: int) -> None:
         loads, place = self.choices.loads, self.place

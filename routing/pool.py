@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from routing import rendezvous
+from routing.admission.limits import Room, WaitsNews
 from routing.balancing import Balancer
 from routing.books import Books
 from routing.choices import Choices, Due
@@ -39,7 +40,8 @@ class PoolSettings:
     """How servers are chosen and judged; times in seconds.
 
     A server with `max_detached_calls` detached calls is saturated: it gets no new ones until some
-    of them have ended. Servers in `zone` are preferred.
+    of them have ended. Servers in `zone` are preferred. `limits` are the rows in flight on a server
+    that are laid down for single models; `workers` share the limits of their host.
     """
 
     max_detached_calls: int
@@ -47,6 +49,8 @@ class PoolSettings:
     zone: str | None = None
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     ejection: EjectionSettings = field(default_factory=EjectionSettings)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    workers: int = 1
 
 
 class Pool:
@@ -66,7 +70,7 @@ class Pool:
         new_balancer: Callable[[str], Balancer],
         table: HostTable | None = None,
     ) -> None:
-        self._books = Books(servers, table)
+        self._books = Books(servers, table, limits=settings.limits, workers=settings.workers)
         self.loads = self._books.loads
         self.leases = 0
         self.steering = Steering()
@@ -118,10 +122,12 @@ class Pool:
         now_s: float,
         tried: Collection[str] = (),
         rows: int = 1,
+        room: float | None = None,
     ) -> Lease:
         """Choose one of the servers of `route` that was not tried and take a place on it.
 
-        Raises NoReadyEndpoint when none is left.
+        With `room` only one where less than this share of its limit is in flight. Raises
+        NoReadyEndpoint when none is left, and NoRoom when none of those has room.
         """
         choices = self._choices.get(id(route))
         if choices is None or choices.epoch != self._epoch:
@@ -134,6 +140,9 @@ class Pool:
         if tried or not places or choices.remote or now_s < choices.slow_until_s:
             places = [c.place for c in choices.willing(tried, self._random, now_s)]
         place = choices.policy.pick(choices.loads, places, self._random, now_s)
+        if room is not None and not choices.loads.has_room(place, room):
+            places = choices.with_room(room, tried)
+            place = choices.policy.pick(choices.loads, places, self._random, now_s)
         return Lease(self, choices, place, rows, now_s)
 
     def place_sequence(
@@ -212,6 +221,8 @@ class Pool:
                 self._note_success(choices, load.name, now_s)
         elif blame is not Blame.UNTOLD and self._books.holds(load):
             loads.fail(place, blame, took_s, now_s)
+            if blame is Blame.OVERLOAD:
+                loads.limits.full(place, now_s)
             if self.circuits.failed(
                 choices.key,
                 load.name,
@@ -250,6 +261,41 @@ class Pool:
         load.detached += change
         load.tell()
         self._judge_saturation(load)
+
+    def model(self, name: str) -> ModelLoads:
+        """Return the loads of a model, and the limits of its servers."""
+        return self._books.model(name)
+
+    def models(self) -> Collection[ModelLoads]:
+        """Return those of every model that was asked for, or has told how it does."""
+        return self._books.models()
+
+    def observe_waits(self, server: str, news: WaitsNews, now_s: float) -> None:
+        """Take into account how models of a server did lately."""
+        load = self.loads.get(server)
+        if load is None:
+            return
+        for model, waits in news.items():
+            limits = self._books.model(model).limits
+            if waits is None:
+                limits.renew(load.place)
+            else:
+                limits.observe(load.place, waits, now_s)
+
+    def limits(self, *, news_only: bool = False) -> Mapping[tuple[str, str], Room]:
+        """Return the limit of each model on each server, and what is in flight of it.
+
+        With `news_only` without those where nothing is, and the limit is where it began.
+        """
+        return {
+            (load.name, loads.model): Room(loads.limits.rows[load.place], loads.rows[load.place])
+            for loads in self._books.models()
+            for load in self.loads.values()
+            if loads.limits.knows(load.place)
+            and not (
+                news_only and loads.rows[load.place] == 0 and loads.limits.is_at_start(load.place)
+            )
+        }
 
     def take_over(self, before: "Pool", kept: Collection[str]) -> None:
         """Go on from `before` for the `kept` servers: what is under way there, how they answered.

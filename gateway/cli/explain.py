@@ -12,7 +12,7 @@ from gateway.cli.text import table, wrapped
 from gateway.edge.answers import STATUS
 from gateway.faults import Kind
 
-_HEADER = ("CANDIDATE", "ZONE", "SHARE", "WORK", "LATENCY", "")
+_HEADER = ("CANDIDATE", "ZONE", "SHARE", "WORK", "LIMIT", "LATENCY", "")
 
 View = Mapping[str, Any]
 
@@ -69,6 +69,9 @@ def request_text(view: View) -> str:
         f" {view['duration_ms']} ms, {view['ended_s_ago']} s ago"
     )
     lines = [wrapped(head)]
+    if view["queued_ms"]:
+        waited = f"waited {view['queued_ms']} ms for room on a server: {view['admission']}"
+        lines.append(wrapped(waited, "  "))
     if view["error"]:
         lines.append(wrapped(f"error: {view['error']}", "  "))
     if not view["attempts"]:
@@ -85,6 +88,10 @@ def _verdict(view: View) -> Iterator[str]:
         yield wrapped(
             "This version is bad: it fails on most of its servers, so the servers are not blamed."
         )
+    if any(view["queued"].values()):
+        counts = view["queued"].items()
+        waiting = ", ".join(f"{count} {kind}" for kind, count in counts if count)
+        yield wrapped(f"Requests that wait for room: {waiting}")
     refused = view["refused"]
     if refused:
         status = STATUS[Kind(refused["outcome"])]
@@ -122,17 +129,18 @@ def _candidates(rows: Sequence[View]) -> list[str]:
             row["zone"] or "-",
             f"{row['share']:.1%}",
             f"{row['work']:g}",
+            "-" if row["limit"] is None else f"{row['limit']:g}",
             "-" if row["latency_ms"] is None else f"{row['latency_ms']:.1f} ms",
             _note(row),
         )
         for row in rows
     ]
-    return table([_HEADER, *cells], numbers=(2, 3, 4)) if rows else []
+    return table([_HEADER, *cells], numbers=(2, 3, 4, 5)) if rows else []
 
 
 def _note(row: View) -> str:
     if row["ejected"]:
-        return "ejected, but used for want of others"
+        return "ejected, used for want of others"
     return "slow start" if row["starting_slowly"] else ""
 
 

@@ -78,6 +78,7 @@ def as_text(view: View) -> str:
         [*_models(view["models"])],
         [*_findings(view["findings"])],
         [*_store(view["store"])],
+        [*_section("WAITING FOR ROOM", _waiting(view["admission"].get("queued", {})))],
         [*_section("NOT READY", _not_ready(view))],
         [*_section("OPEN BREAKERS", map(_breaker, view["breakers"]))],
         [*_section("BLOCKED", map(_block, view["steering"]["blocks"]))],
@@ -188,6 +189,12 @@ def _findings(findings: Sequence[View]) -> Iterator[str]:
 def _store(store: View) -> Iterator[str]:
     if not store["up"]:
         yield wrapped(f"The shared store ({store['kind']}) is down: {store['reason']}")
+
+
+def _waiting(queued: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    for model, kinds in queued.items():
+        if any(kinds.values()):
+            yield f"{model}: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}"
 
 
 def _breaker(breaker: View) -> str:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import orjson
 import structlog
 
-from gateway.exchange import Exchange
+from gateway.exchange import Admitted, Exchange
 
 Logger = structlog.typing.FilteringBoundLogger
 
@@ -206,6 +206,7 @@ def _fields(exchange: Exchange) -> dict[str, object]:
     if exchange.overreach is not None:
         word = "asked_in_vain" if exchange.overreach.enforced else "would_object"
         fields[word] = f"{exchange.overreach.objection.value}: {exchange.overreach.asked}"
+    fields |= _admission(exchange)
     if exchange.alias:
         fields["alias"] = exchange.alias
     if exchange.attempts:
@@ -222,6 +223,12 @@ def _fields(exchange: Exchange) -> dict[str, object]:
         fields["error"] = exchange.fault.detail or exchange.fault.message
         fields["origin"] = exchange.fault.origin.value
     return fields
+
+
+def _admission(exchange: Exchange) -> dict[str, object]:
+    if exchange.admission in (None, Admitted.PASSED):
+        return {}
+    return {"admission": exchange.admission, "queued_us": int(exchange.queued_s * 1e6)}
 
 
 def _to_json(_: Any, __: str, event: MutableMapping[str, Any]) -> bytes:

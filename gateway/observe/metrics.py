@@ -20,6 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gateway.exchange import INFERENCE, STAGES, Exchange, Hedge
+from gateway.observe.admission import AdmissionCounts, AdmissionMetrics
 from gateway.observe.callers import CallerCounts
 from gateway.ports import ConfigState, CurrentView, Membership
 from gateway.switches import Feature, Switches
@@ -79,6 +80,7 @@ class RequestMetrics(Collector):
         self._detached: dict[str, int] = {}
         self._aliases: dict[tuple[str, str, str], int] = {}
         self._callers = CallerCounts()
+        self._admissions = AdmissionCounts()
         self._bytes_in = self._bytes_out = 0
 
     def observe(self, exchange: Exchange) -> None:
@@ -87,6 +89,7 @@ class RequestMetrics(Collector):
         self._requests[key] = self._requests.get(key, 0) + 1
         self._callers.observe(exchange)
         if exchange.route in INFERENCE and exchange.model:
+            self._admissions.observe(exchange)
             self._observe_infer(exchange)
 
     def _observe_infer(self, exchange: Exchange) -> None:
@@ -123,6 +126,7 @@ class RequestMetrics(Collector):
             requests.add_metric(key, count)
         yield requests
         yield from self._callers.collect()
+        yield from self._admissions.collect()
         aliases = _counter(
             "alias_requests",
             "Inference requests for an alias, by the version that was chosen.",
@@ -446,6 +450,7 @@ def make_registry(
         FleetMetrics(view),
         StoreMetrics(view),
         LimitMetrics(view),
+        AdmissionMetrics(view),
         ConfigMetrics(config),
         DiscoveryMetrics(membership),
         *more,

@@ -28,6 +28,7 @@ def fleet_view(view: CoreView, membership: Membership) -> dict[str, Any]:
             **({} if down is None else {"reason": down}),
         },
         "limits": dict(view.limits.view()),
+        "admission": _admission(view),
         "breakers": [
             {"of": of, "server": server, "circuit": breaker.circuit.value}
             for of, breakers in pool.breakers().items()
@@ -57,6 +58,26 @@ def server_view(row: ServerRow, view: CoreView, membership: Membership) -> dict[
         "channels": list(view.channels.states(row.name)),
         "models": _held(row),
         "not_loaded": sorted(row.unloaded),
+    }
+
+
+def _admission(view: CoreView) -> dict[str, Any]:
+    """Return what waits for room by model and class, and how much there is of it."""
+    admission = view.admission
+    if admission.mode == "off":
+        return {"mode": admission.mode}
+    return {
+        "mode": admission.mode,
+        "queued": admission.queued(),
+        "limits": [
+            {
+                "server": server,
+                "model": model,
+                "limit_rows": round(room.limit, 1),
+                "in_flight_rows": room.in_flight,
+            }
+            for (server, model), room in sorted(view.pool.limits().items())
+        ],
     }
 
 

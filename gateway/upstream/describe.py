@@ -6,7 +6,7 @@ no server a call. Equal texts are kept once: a fleet mostly holds the same model
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -16,6 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 from gateway.upstream.control import call_method
 from gateway.upstream.proto_json import to_json_object
 from gateway.upstream.transport import Upstream
+from routing.admission.limits import Shape
 from routing.fleet import ModelVersion
 from routing.queueing import NO_QUEUES, Queueing, QueuePolicy
 from routing.types import ModelSpec, TensorSpec
@@ -36,6 +37,7 @@ OFFERED_EXTENSIONS = (
 )
 
 
+_GPU = model_config_pb2.ModelInstanceGroup.KIND_GPU
 DEFAULT_SEQUENCE_IDLE_S = 1.0
 """What Triton takes for `max_sequence_idle_microseconds` when it is unset or 0 (model_config)."""
 
@@ -46,6 +48,7 @@ class Description:
 
     `sequence_idle_s` is None for models that are not scheduled by sequence. `queueing` is what of
     it concerns priorities: no part of the signature, since no caller's request depends on it.
+    `shape` is how much of it can be under way at a time.
     """
 
     spec: ModelSpec
@@ -53,6 +56,7 @@ class Description:
     config: bytes
     sequence_idle_s: float | None = None
     queueing: Queueing = NO_QUEUES
+    shape: Shape = field(default_factory=Shape)
 
 
 async def describe(upstream: Upstream, key: ModelVersion, *, timeout_s: float) -> Description:
@@ -78,6 +82,7 @@ async def describe(upstream: Upstream, key: ModelVersion, *, timeout_s: float) -
         spec=model_spec(key, config.config),
         metadata=to_json_object(metadata),
         config=orjson.dumps(to_json_object(config.config)),
+        shape=shape_of(config.config),
         sequence_idle_s=sequence_idle_s(config.config),
         queueing=queueing_of(config.config),
     )
@@ -112,6 +117,24 @@ def queueing_of(config: model_config_pb2.ModelConfig) -> Queueing:
 
 def _queue_policy(policy: model_config_pb2.ModelQueuePolicy) -> QueuePolicy:
     return QueuePolicy(policy.default_timeout_microseconds, policy.allow_timeout_override)
+
+
+def shape_of(config: model_config_pb2.ModelConfig) -> Shape:
+    """Return how much of a version can be under way at a time.
+
+    A group of instances on GPUs is there once on each of them (protocol: ModelInstanceGroup). Where
+    none are told, as for ensembles, one is assumed.
+    """
+    instances = sum(
+        group.count * (max(1, len(group.gpus)) if group.kind == _GPU else 1)
+        for group in config.instance_group
+    )
+    return Shape(
+        instances=max(1, instances),
+        max_batch=config.max_batch_size,
+        batch_delay_s=config.dynamic_batching.max_queue_delay_microseconds / 1e6,
+        decoupled=config.model_transaction_policy.decoupled,
+    )
 
 
 def sequence_idle_s(config: model_config_pb2.ModelConfig) -> float | None:
@@ -194,6 +217,11 @@ class ModelBook:
         """Return what this version's scheduler on `server` makes of priorities and timeouts."""
         page = self._pages.get((server, key))
         return page.queueing if page else None
+
+    def shape(self, server: str, key: ModelVersion) -> Shape | None:
+        """Return how much of this version `server` can have under way; None while not known."""
+        page = self._pages.get((server, key))
+        return page.shape if page else None
 
     def extensions(self) -> Sequence[str]:
         """Return what every server announces and the gateway offers."""

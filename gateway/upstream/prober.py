@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from tritonclient.grpc import service_pb2 as pb
 
@@ -20,6 +21,8 @@ from gateway.upstream.control import call_method
 from gateway.upstream.describe import ModelBook, describe
 from gateway.upstream.onlookers import Onlookers
 from gateway.upstream.transport import Upstream
+from gateway.upstream.waits import WaitsReader
+from routing.admission.limits import WaitsNews
 from routing.fleet import FleetTable, ModelRow, ModelVersion
 from routing.shares import Executed
 from routing.types import State
@@ -61,7 +64,8 @@ class Assignment:
     `last_reply_s` returns when the server last answered inference. `executed` is told what the
     server counts of each version, None where nobody wants it. `on_return` is called when the
     server is back after it was down, `on_start` when it may have been started anew: it is up and
-    was not, or a connection to it was lost in between.
+    was not, or a connection to it was lost in between. `on_waits` is told how its models
+    did since the last answer, see `WaitsReader.news`; None if nobody wants to know.
     """
 
     settings: ProbeSettings
@@ -72,6 +76,7 @@ class Assignment:
     executed: Callable[[Mapping[ModelVersion, Executed]], None] | None
     on_return: Callable[[], None]
     on_start: Callable[[], None]
+    on_waits: Callable[[WaitsNews], None] | None = None
 
 
 class ServerProber:
@@ -102,6 +107,7 @@ class ServerProber:
         self._exiting_until_s = float("-inf")
         self._indexing = False
         self._counts: dict[ModelVersion, int] = {}
+        self._waits = WaitsReader()
         self._retired = False
         self._wake = asyncio.Event()
         self._wake_index = asyncio.Event()
@@ -233,6 +239,7 @@ class ServerProber:
         channel.silent = self._silent = 0
         now_s = self._clock()
         self.assignment.book.keep_only(self._name, ready)
+        self._tell_waits()
         self.assignment.table.observe_ready(self._name, ready, asked_s=asked_s, now_s=now_s)
         if now_s >= self._exiting_until_s:
             self._note_up(now_s)
@@ -283,12 +290,20 @@ class ServerProber:
         if self.assignment.executed is not None:
             self.assignment.executed({key: _executed(row) for key, row in rows.items()})
         counts = {key: row.inference_count for key, row in rows.items()}
+        if self.assignment.on_waits is not None:
+            self._waits.read(reply.model_stats)
         # Counts that went back mean a reload: the version may look different now.
         self._reloaded = [key for key, count in counts.items() if count < self._counts.get(key, 0)]
         self._counts = counts
         if self._reloaded:
             self._has_ended()
         return frozenset(counts)
+
+    def _tell_waits(self) -> None:
+        if self.assignment.on_waits is not None:
+            news = self._waits.news(partial(self.assignment.book.shape, self._name))
+            if news:
+                self.assignment.on_waits(news)
 
     async def _describe(self, ready: frozenset[ModelVersion]) -> None:
         changed, self._changed = self._changed, set()

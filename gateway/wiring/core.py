@@ -5,7 +5,7 @@ over. What has to outlast a core - sockets, counters, operators' decisions - is 
 reaches the core in force through `cores.Cores`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from config.key_files import WrittenKey
 from config.models import Config
 from config.secrets import secrets_in
 from config.servers import Server as ServerConfig
+from gateway.admission import Admission
 from gateway.control import ControlParts
 from gateway.edge.api import Api
 from gateway.edge.forward import ForwardedHeaders
@@ -25,13 +26,21 @@ from gateway.limits.desk import LimitsDesk
 from gateway.limits.gate import RateLimits
 from gateway.members import Members, ServerAdded
 from gateway.observe.logs import Logger, LogStream, RequestLog
-from gateway.ports import CoreView, LogEvent, ModelCommands, Observer, OpenSequenceCounts
+from gateway.ports import (
+    AdmissionView,
+    CoreView,
+    LogEvent,
+    ModelCommands,
+    Observer,
+    OpenSequenceCounts,
+)
 from gateway.ranking import Ranking
 from gateway.sequences import Sequences
 from gateway.upstream.describe import ModelBook
 from gateway.upstream.prober import Assignment
 from gateway.upstream.roster import Roster
 from gateway.upstream.transport import GrpcTransport, Upstream
+from gateway.wiring.admission import admission_of
 from gateway.wiring.clock import CLOCK, Environ
 from gateway.wiring.control import control_parts, control_routes, restrictions_of
 from gateway.wiring.fleet import (
@@ -56,6 +65,8 @@ from routing.fleet import FleetTable
 
 CONFIGURED = "configuration"
 """The source of the servers that are written in the configuration."""
+Queued = Callable[[], Mapping[str, Mapping[str, int]]]
+"""Returns how many requests wait for room, by model and class."""
 Said = Mapping[str, Sequence[ServerConfig]]
 """The servers of some sources."""
 
@@ -74,8 +85,8 @@ class Surroundings:
     `warn` logs an event in the way the configuration in force wants it.
     `only_probes` says that no requests are sent: one connection a server is enough. A `worker` is
     named in log lines, and shares what the host can spare with the others of `workers`.
-    `shown_sequences` are shown to operators instead of this process's own. `executed` is told what
-    servers count, unless it is None.
+    `shown_sequences` and `shown_queues` are shown to operators instead of this process's own.
+    `executed` is told what servers count, unless it is None.
     """
 
     environ: Environ
@@ -92,6 +103,7 @@ class Surroundings:
     workers: int = 1
     shown_sequences: OpenSequenceCounts | None = None
     executed: Executions | None = None
+    shown_queues: Queued | None = None
 
     def connecting(self, config: Config) -> Connecting:
         """Return how a configuration connects this process to servers."""
@@ -179,11 +191,13 @@ def build_core(
     sequences = sequences_of(config, fleet.watcher, ledger.pool, ledger.book, around.shared)
     rules = rules_of(config)
     ranking = Ranking(priorities_of(config), ledger.book.queueing)
+    admission = admission_of(config, ledger.pool, around.workers)
     view = _view(
         config,
         around,
         fleet,
         sequences,
+        admission=_admission_view(config, around, admission),
         limits=LimitsDesk(
             rules,
             around.shared.limiter,
@@ -208,6 +222,7 @@ def build_core(
             sequences=sequences,
             ranking=ranking,
             limits=limits,
+            admission=admission,
             logger=logger,
             restricted=restricted,
             issuer=issuer,
@@ -236,6 +251,7 @@ def _view(
     fleet: FleetParts,
     sequences: Sequences,
     *,
+    admission: AdmissionView,
     limits: LimitsDesk,
     ranking: Ranking,
 ) -> CoreView:
@@ -249,7 +265,16 @@ def _view(
         store=around.shared.keeper,
         limits=limits,
         priorities=ranking,
+        admission=admission,
     )
+
+
+def _admission_view(
+    config: Config, around: Surroundings, admission: Admission | None
+) -> AdmissionView:
+    if admission is None:
+        return AdmissionView()
+    return AdmissionView(config.admission.mode, around.shown_queues or admission.queued)
 
 
 def _logger(
@@ -291,6 +316,7 @@ def _api(
     sequences: Sequences,
     ranking: Ranking,
     limits: RateLimits,
+    admission: Admission | None,
     logger: Logger,
     restricted: Sequence[Restriction],
     issuer: IssuerKeys | None,
@@ -314,6 +340,7 @@ def _api(
         sequences=sequences,
         ranking=ranking,
         limits=limits,
+        admission=admission,
     )
     controls = control_routes(config, fleet, ledger.upstreams, around.models, logger)
     return Api(

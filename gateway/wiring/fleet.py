@@ -16,9 +16,11 @@ from gateway.upstream.prober import Announce, Assignment, ProbeSettings, ServerP
 from gateway.upstream.roster import Descriptions, Factory, Roster, Rows, Watching
 from gateway.upstream.transport import Upstream
 from gateway.upstream.watcher import FleetWatcher
+from gateway.wiring.admission import fixed_limits
 from gateway.wiring.clock import CLOCK
 from gateway.wiring.priorities import priorities_of
 from gateway.wiring.servers import Connecting, Link, same_connection, upstream_of
+from routing.admission.limits import WaitsNews
 from routing.balancing import Balancer
 from routing.balancing.least_request import LeastRequest
 from routing.balancing.peak_ewma import PeakEwma
@@ -114,8 +116,10 @@ def watcher_of(config: Config, ledger: Ledger, logger: Logger) -> FleetWatcher:
     )
 
 
-def pool_of(config: Config, kind: type[P], counted_in: HostTable | None = None) -> P:
-    """Build the pool of the servers, without any."""
+def pool_of(
+    config: Config, kind: type[P], counted_in: HostTable | None = None, *, workers: int = 1
+) -> P:
+    """Build the pool of the servers, without any, for one of so many workers."""
     breaker = config.breaker
     return kind(
         (),
@@ -132,6 +136,8 @@ def pool_of(config: Config, kind: type[P], counted_in: HostTable | None = None) 
                 open_max_s=breaker.open_max_s,
             ),
             ejection=EjectionSettings(breaker.max_ejected_share),
+            limits=fixed_limits(config),
+            workers=workers,
         ),
         new_balancer=lambda model: _balancer(config, model),
         table=counted_in,
@@ -153,7 +159,12 @@ def assignment_of(config: Config, ledger: Ledger, told: Told, name: str) -> Assi
         executed=partial(told.executed, name) if told.executed else None,
         on_return=partial(ledger.pool.reset_breakers, name, None, None),
         on_start=partial(told.server_back, name),
+        on_waits=None if config.admission.mode == "off" else _on_waits(ledger.pool, name),
     )
+
+
+def _on_waits(pool: Pool, server: str) -> Callable[[WaitsNews], None]:
+    return lambda news: pool.observe_waits(server, news, CLOCK())
 
 
 def prober_of(

@@ -16,6 +16,7 @@ from config.servers import Server as ServerConfig
 from gateway.control import ModelDesk
 from gateway.lifecycle import Discovery, Readiness
 from gateway.members import Members
+from gateway.observe.admission import AdmissionMetrics
 from gateway.observe.batch import Batch
 from gateway.observe.logs import LogStream
 from gateway.observe.metrics import (
@@ -60,7 +61,7 @@ from gateway.wiring.usage import accountant_of, accounted, usage_metrics
 from gateway.workers.agent import Agent, AgentFleet
 from gateway.workers.counters import Columns, Slots, make_memory, size_for, table_in
 from gateway.workers.fleet_feed import ToldBook, ToldRoster, ToldTable
-from gateway.workers.host import HostChannels, HostPool, HostSequences, WorkerHost
+from gateway.workers.host import HostChannels, HostPool, HostQueues, HostSequences, WorkerHost
 from gateway.workers.life import END_MARGIN_S, HostGateway
 from gateway.workers.linked_models import SERVICE as MODELS
 from gateway.workers.linked_quotas import SERVICE as QUOTAS
@@ -223,6 +224,7 @@ def _around(inside: _Inside, environ: Environ, log: LogStream) -> Surroundings:
         models=inside.models,
         warn=inside.cores.warning,
         shown_sequences=HostSequences(lambda: inside.supervisor.workers),
+        shown_queues=HostQueues(lambda: inside.supervisor.workers).queued,
         make_fleet=_HostFleet(inside.supervisor),
         only_probes=True,
         executed=inside.accountant.executed if inside.accountant else None,
@@ -233,6 +235,7 @@ def _worker_host(inside: _Inside, membership: Membership, reloader: Reloader) ->
     view = inside.cores.view
     registry = registry_of(
         FleetMetrics(view),
+        AdmissionMetrics(view),
         StoreMetrics(view),
         WorkerMetrics(inside.supervisor),
         SwitchMetrics(inside.shared.switches),

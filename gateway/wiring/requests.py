@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from config.models import Config
 from config.policies import Hedging
 from gateway import __version__
+from gateway.admission import Admission
 from gateway.codec.generate import GenerateDecoder
 from gateway.codec.infer_request import InferDecoder
 from gateway.edge.metadata import MetadataRoutes
@@ -65,6 +66,7 @@ def pipeline_of(
     sequences: Sequences,
     ranking: Ranking,
     limits: RateLimits,
+    admission: Admission | None,
 ) -> Pipeline:
     """Build the pipeline of inference requests."""
     return Pipeline(
@@ -93,6 +95,7 @@ def pipeline_of(
         sequences=sequences,
         ranking=ranking,
         limits=limits,
+        admission=admission,
         max_unpacked_bytes=config.api.max_unpacked_bytes,
         clock=CLOCK,
     )

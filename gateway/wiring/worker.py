@@ -128,6 +128,8 @@ def _build(
     cores.view().pool.steer(start.steering)
     around.shared.switches.until_s = start.switched_off
     cores.view().pool.assign(start.slots)
+    for server, news in start.waits.items():
+        cores.view().pool.observe_waits(server, news, CLOCK())
     if start.known:
         _mirror(cores).first_pass_over()
     api = _listener(cores, sockets, start.slot)
@@ -217,7 +219,9 @@ class _Fleets:
 
     def around(self, known: Start | NewConfig, around: Surroundings) -> Surroundings:
         """Return the surroundings of a core that begins with what the supervisor knows."""
-        fleet = _WorkerFleet(known.table, known.book, self.counted_in, self.link.tell)
+        fleet = _WorkerFleet(
+            known.table, known.book, self.counted_in, around.workers, self.link.tell
+        )
         return replace(around, members=_members(known.servers), make_fleet=fleet)
 
 
@@ -258,11 +262,14 @@ class _WorkerFleet:
     table: FleetTable
     book: ModelBook
     counted_in: HostTable
+    workers: int
     tell: Callable[[object], None]
 
     def __call__(self, connecting: Connecting, told: Told) -> FleetParts:
         config = connecting.config
-        ledger = Ledger(pool_of(config, Pool, self.counted_in), self.table, self.book)
+        ledger = Ledger(
+            pool_of(config, Pool, self.counted_in, workers=self.workers), self.table, self.book
+        )
         keeper = ChannelKeeper(
             {},
             snapshot=lambda: self.table.snapshot,

@@ -90,6 +90,7 @@ class Agent:
             known=self._known,
             column=self._columns.take(worker.number),
             slots=self._slots.given,
+            waits=fleet.pool.told_waits,
         )
 
     def end(self, worker: Worker) -> None:

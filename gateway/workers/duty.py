@@ -31,6 +31,7 @@ from gateway.workers.messages import (
     Report,
     ResetBreakers,
     Retire,
+    ServerWaits,
     SlotsChanged,
     Steer,
     Stop,
@@ -131,21 +132,8 @@ class Duty:
                 self._take_up(message)
             case FleetKnown():
                 self._fleet().first_pass_over()
-            case Steer():
-                self._view().pool.steer(message.steering)
             case SwitchedOff():
                 self._switches.until_s = message.until_s
-            case ResetBreakers():
-                self._view().pool.reset_breakers(message.server, message.model, message.version)
-            case SlotsChanged():
-                self._view().pool.assign(message.slots)
-            case BreakerNews():
-                self._view().pool.learn_foreign(message.rows, self._clock())
-            case _:
-                self._take_for_life(message)
-
-    def _take_for_life(self, message: object) -> None:
-        match message:
             case AcceptFor():
                 self._life.listener.accept_for(message.slots)
             case Draining():
@@ -153,6 +141,22 @@ class Duty:
             case Stop() | Retire():
                 self._replaced = isinstance(message, Retire)
                 self._ending.set()
+            case _:
+                self._tell_pool(message)
+
+    def _tell_pool(self, message: object) -> None:
+        pool = self._view().pool
+        match message:
+            case Steer():
+                pool.steer(message.steering)
+            case ResetBreakers():
+                pool.reset_breakers(message.server, message.model, message.version)
+            case SlotsChanged():
+                pool.assign(message.slots)
+            case ServerWaits():
+                pool.observe_waits(message.server, message.news, self._clock())
+            case BreakerNews():
+                pool.learn_foreign(message.rows, self._clock())
 
     def _take_up(self, new: NewConfig) -> None:
         try:
@@ -187,6 +191,8 @@ class Duty:
             ),
             bad=tuple(view.pool.bad_versions()),
             sequences=dict(view.sequences.by_server()),
+            limits=view.pool.limits(news_only=True),
+            queued=view.admission.queued(),
         )
 
     async def _become_ready(self) -> None:

@@ -7,16 +7,18 @@ is what the ops listener asks; see `gateway.ports.Host`. Built by wiring.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, cast
 
 from gateway.names import UnknownName
 from gateway.observe.pages import Page, Pages, render
 from gateway.ports import Clock
 from gateway.tasks import spawn
 from gateway.workers.fleet_feed import Tell, nobody
-from gateway.workers.messages import Open, Report, ResetBreakers, Steer, View
+from gateway.workers.messages import Open, Report, ResetBreakers, ServerWaits, Steer, View
 from gateway.workers.supervisor import Supervisor
 from gateway.workers.worker import State, Worker
+from routing.admission.limits import Room, Waits, WaitsNews
 from routing.fleet import ModelVersion
 from routing.health.breaker import Breaker, BreakerSettings, Circuit
 from routing.pool import Pool
@@ -31,6 +33,11 @@ class HostPool(Pool):
     tell: Tell = staticmethod(nobody)
     _open: Collection[Open] = ()
     _bad: Sequence[ModelVersion] = ()
+    _rooms: Mapping[tuple[str, str], Room] = MappingProxyType({})
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.told_waits: dict[str, dict[str, Waits | None]] = {}
 
     def take(self, views: Collection[View]) -> None:
         """Show these views of the workers."""
@@ -42,11 +49,37 @@ class HostPool(Pool):
             load.replied_s = max([load.replied_s, *(part.last_reply_s for part in parts)])
         self._open = {each for view in views for each in view.open}
         self._bad = sorted({key for view in views for key in view.bad})
+        self._rooms = _together(views)
 
     def steer(self, steering: Steering) -> None:
         """Have all workers take it into account."""
         super().steer(steering)
         self.tell(Steer(steering))
+
+    def observe_waits(self, server: str, news: WaitsNews, now_s: float) -> None:
+        """Have all workers take it into account."""
+        super().observe_waits(server, news, now_s)
+        known = self.told_waits.setdefault(server, {})
+        known.update({model: waits and Waits(waits.shape) for model, waits in news.items()})
+        self.tell(ServerWaits(server, news))
+
+    def remove(self, name: str) -> None:
+        """Forget a server."""
+        super().remove(name)
+        self.told_waits.pop(name, None)
+
+    def take_over(self, before: Pool, kept: Collection[str]) -> None:
+        """Go on from `before` for the `kept` servers."""
+        super().take_over(before, kept)
+        told = cast(HostPool, before).told_waits
+        self.told_waits |= {name: waits for name, waits in told.items() if name in kept}
+
+    def limits(self, *, news_only: bool = False) -> Mapping[tuple[str, str], Room]:
+        """Return the limits the workers have found out, and what all of them have in flight.
+
+        Where no worker has found out anything, the limits they begin with.
+        """
+        return {**super().limits(news_only=news_only), **self._rooms}
 
     def reset_breakers(self, server: str | None, model: str | None, version: int | None) -> None:
         """Close the breakers of all workers that match."""
@@ -66,6 +99,16 @@ class HostPool(Pool):
     def bad_versions(self) -> list[ModelVersion]:
         """Return the versions that most of their servers fail, as some worker sees it."""
         return list(self._bad)
+
+
+def _together(views: Iterable[View]) -> Mapping[tuple[str, str], Room]:
+    """Return the highest limit of some worker, and what all of them have in flight."""
+    found: dict[tuple[str, str], Room] = {}
+    for view in views:
+        for pair, (limit, in_flight) in view.limits.items():
+            before = found.get(pair, Room(0.0, 0))
+            found[pair] = Room(max(before.limit, limit), before.in_flight + in_flight)
+    return found
 
 
 def _half_open() -> Breaker:
@@ -114,6 +157,22 @@ class HostSequences:
         for worker in self._workers():
             if worker.report is not None:
                 total.update(worker.report.view.sequences)
+        return total
+
+
+class HostQueues:
+    """The requests that wait in the workers."""
+
+    def __init__(self, workers: Callable[[], Iterable[Worker]]) -> None:
+        self._workers = workers
+
+    def queued(self) -> Mapping[str, Mapping[str, int]]:
+        """Return how many wait, by model and class."""
+        total: dict[str, Counter[str]] = {}
+        for worker in self._workers():
+            if worker.report is not None:
+                for model, waiting in worker.report.view.queued.items():
+                    total.setdefault(model, Counter()).update(waiting)
         return total
 
 

@@ -5,12 +5,13 @@ started by the supervisor's own interpreter and ends with it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.members import ServerAdded
 from gateway.observe.pages import Page
 from gateway.upstream.describe import ModelBook
+from routing.admission.limits import Room, WaitsNews
 from routing.fleet import FleetTable, ModelVersion
 from routing.health.breaker import Circuit
 from routing.health.news import News
@@ -27,7 +28,7 @@ class Start:
     Later messages besides those below are the events by which the servers change, see
     `gateway.members`. `switched_off` is as in `SwitchedOff`. `known` says whether every server was
     probed once. `column` is the worker's own in the table all workers count in, `slots` are the
-    rows there.
+    rows there. `waits` has the shapes of each server's models.
     """
 
     config: Any
@@ -41,6 +42,7 @@ class Start:
     known: bool
     column: int
     slots: Mapping[Pair, int | None]
+    waits: Mapping[str, WaitsNews]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,14 @@ class SlotsChanged:
     """Rows of the table all workers count in are given, or taken back (None)."""
 
     slots: Mapping[Pair, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWaits:
+    """How models of a server did since the last time."""
+
+    server: str
+    news: WaitsNews
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +229,8 @@ class View:
     open: tuple[Open, ...]
     bad: tuple[ModelVersion, ...]
     sequences: Mapping[str, int]
+    limits: Mapping[tuple[str, str], Room] = field(default_factory=dict)
+    queued: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.limits.desk import LimitsDesk
-from gateway.limits.gate import RateLimits
 from gateway.limits.held import LeaseTimes
 from gateway.limits.limiter import Limiter
 from gateway.limits.verdict import Wanted
 from gateway.ports import Fleet, QuotaStore
 from gateway.stores.quotas import MemoryQuotas
-from gateway.switches import Switches
 from routing.limits import Dimension, Rule, RuleBook
 
 
@@ -40,10 +38,6 @@ def limiter(
 ) -> Limiter:
     """A limiter of a gateway of its own."""
     return Limiter(store, me=uuid.uuid4().hex, down=down, clock=clock, times=LeaseTimes(**times))
-
-
-def gate(*rules: Rule, limiter: Limiter) -> RateLimits:
-    return RateLimits(RuleBook(rules), limiter, Switches(lambda: 0.0))
 
 
 def limits_desk(fleet: Fleet, clock: Callable[[], float], *rules: Rule) -> LimitsDesk:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from gateway.admission import Admission, AdmissionSettings
 from gateway.codec.infer_request import InferDecoder
 from gateway.codec.types import InferCall, InferReply, OutputTensor
 from gateway.exchange import ANONYMOUS, Exchange
@@ -28,6 +29,7 @@ from gateway.switches import Switches
 from routing.aliases import Alias, Aliases
 from routing.balancing.least_request import LeastRequest
 from routing.budget import RetryBudget
+from routing.classes import STANDARD
 from routing.fleet import FleetSnapshot, FleetTable, ModelVersion, VersionRoute
 from routing.health.breaker import Breaker
 from routing.limits import Rule, RuleBook
@@ -271,9 +273,12 @@ class World:
         limits: Sequence[Rule] = (),
         priorities: Priorities | None = None,
         queueing: Queueing | None = None,
+        concurrency: int | None = None,
+        admission: AdmissionSettings | None = None,
     ) -> None:
         self.clock = clock or Clock()
         self.tenant = ANONYMOUS
+        self.kind = STANDARD
         self.transport = ScriptedTransport(self.clock, runs_on=runs_on)
         known = [Server(name) for name in servers]
         table = FleetTable(known, quorum=0.5, recently_ready_s=300.0)
@@ -281,7 +286,9 @@ class World:
         self.pool = Pool(
             known,
             random=random,
-            settings=PoolSettings(max_detached_calls=2),
+            settings=PoolSettings(
+                max_detached_calls=2, limits={spec.model: concurrency} if concurrency else {}
+            ),
             new_balancer=lambda _: LeastRequest(),
         )
         key = ModelVersion(spec.model, spec.version)
@@ -309,6 +316,9 @@ class World:
             not_idempotent=not_idempotent,
             hedges=hedges,
         )
+        self.admission = admission and Admission(
+            self.pool, admission, random=lambda: 0.5, clock=self.clock
+        )
         self.pipeline = Pipeline(
             aliases=Aliases({alias.name: alias for alias in aliases}, random),
             fleet=self.fleet,
@@ -322,6 +332,7 @@ class World:
             sequences=self.sequences,
             ranking=Ranking(priorities or Priorities(), lambda *_: queueing),
             limits=RateLimits(RuleBook(limits), self.limiter, self.switches),
+            admission=self.admission,
             max_unpacked_bytes=10_000,
             clock=self.clock,
         )
@@ -336,6 +347,7 @@ class World:
             started_s=self.clock(),
             timeout_s=timeout_s,
             tenant=self.tenant,
+            priority_class=self.kind,
         )
         return self.exchange
 

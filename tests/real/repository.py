@@ -49,7 +49,8 @@ CODES = (
 class Model:
     """One model: tensors as `NAME:DATATYPE[dims]`, a trailing `?` for an optional input.
 
-    `body` is the Python of `answer(self, request)` or, where it starts with `def`, all methods.
+    `more` goes into its config as it is. `body` is the Python of `answer(self, request)` or, where
+    it starts with `def`, all methods.
     """
 
     inputs: str
@@ -61,6 +62,7 @@ class Model:
     parameters: tuple[tuple[str, str], ...] = ()
     labels: tuple[str, ...] = ()
     decoupled: bool = False
+    more: str = ""
 
 
 PRELUDE = f'''\
@@ -266,6 +268,14 @@ MODELS = {
     "whoami": Model("IN:INT32[-1]", "OUT:BYTES[3]", WHOAMI, versions=(1, 2, 10)),
     "sleep": Model("MS:INT32[1] PAYLOAD:FP32[-1]?", "OUT:INT32[1]", SLEEP, instances=4),
     "sleep_rows": Model("MS:INT32[1]", "OUT:INT32[1]", SLEEP_ROWS, max_batch_size=8, instances=2),
+    "levels": Model(
+        "MS:INT32[1]",
+        "OUT:INT32[1]",
+        "time.sleep(array(request, 'MS').item() / 1000)\nreturn reply(OUT=array(request, 'MS'))",
+        max_batch_size=1,
+        instances=16,
+        more="dynamic_batching { priority_levels: 3 default_priority_level: 2 }",
+    ),
     "boom": Model("IN:INT32[-1] CODE:INT32[1]?", "OUT:INT32[-1]", BOOM),
     "empty_out": Model(
         "IN:INT32[-1]",
@@ -364,6 +374,7 @@ def _config(name: str, model: Model, count_dir: Path) -> str:
         f"instance_group {{ count: {model.instances} kind: KIND_CPU }}",
         "version_policy { all { } }",
         f"model_transaction_policy {{ decoupled: {str(model.decoupled).lower()} }}",
+        model.more,
         *(
             f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}'
             for key, value in parameters.items()

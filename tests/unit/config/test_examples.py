@@ -27,6 +27,7 @@ def examples(tmp_path: Path) -> Path:
 
 def test_these_are_all_the_examples():
     assert _NAMES == [
+        "admission.yaml",
         "aliases.yaml",
         "config.d",
         "control.yaml",

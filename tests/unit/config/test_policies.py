@@ -38,6 +38,7 @@ def test_the_documented_defaults():
         "idempotent": "auto",
         "policy": None,
         "capacity": {},
+        "concurrency": None,
         "pool": None,
         "placement": None,
         "priority_levels": {},

@@ -1,4 +1,4 @@
-"""What a model's configuration says of its sequences and queues."""
+"""What a model's configuration says of its sequences, queues, and of how much can be under way."""
 
 import pytest
 from tritonclient.grpc import model_config_pb2
@@ -9,7 +9,9 @@ from gateway.upstream.describe import (
     model_spec,
     queueing_of,
     sequence_idle_s,
+    shape_of,
 )
+from routing.admission.limits import Shape
 from routing.fleet import ModelVersion
 from routing.queueing import NO_QUEUES, Queueing, QueuePolicy
 from tests.fakes.model import model_config
@@ -64,3 +66,35 @@ def test_queues_are_those_of_the_server() -> None:
     assert found is not None
     assert found.levels == 2
     assert book.queueing("b", KEY) is None
+
+
+KIND = model_config_pb2.ModelInstanceGroup.Kind.Value
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape"),
+    [
+        ({}, Shape(instances=1)),
+        ({"instance_group": [{"count": 3}, {"count": 2}]}, Shape(instances=5)),
+        ({"instance_group": [{"kind": KIND("KIND_AUTO")}]}, Shape(instances=1)),
+        (
+            {"instance_group": [{"count": 2, "kind": KIND("KIND_GPU"), "gpus": [0, 1, 3]}]},
+            Shape(instances=6),
+        ),
+        ({"instance_group": [{"count": 2, "kind": KIND("KIND_GPU")}]}, Shape(instances=2)),
+        (
+            {"max_batch_size": 8, "dynamic_batching": {"max_queue_delay_microseconds": 1500}},
+            Shape(max_batch=8, batch_delay_s=0.0015),
+        ),
+        ({"model_transaction_policy": {"decoupled": True}}, Shape(decoupled=True)),
+    ],
+)
+def test_how_much_can_be_under_way(fields: dict[str, object], shape: Shape) -> None:
+    assert shape_of(model_config("m", **fields)) == shape
+
+
+def test_the_book_knows_the_shape_of_what_is_ready() -> None:
+    book = ModelBook()
+    spec = model_spec(KEY, model_config("m"))
+    book.learn("a", KEY, Description(spec, {}, b"a", shape=Shape(3)))
+    assert (book.shape("a", KEY), book.shape("b", KEY)) == (Shape(3), None)

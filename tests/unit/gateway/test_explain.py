@@ -82,6 +82,7 @@ def test_candidates_have_share_work_and_latency() -> None:
             "share": 0.75,
             "starting_slowly": False,
             "work": 1.0,
+            "limit": None,
             "latency_ms": 250.0,
             "ejected": None,
         },
@@ -92,6 +93,7 @@ def test_candidates_have_share_work_and_latency() -> None:
             "share": 0.25,
             "starting_slowly": False,
             "work": 0.0,
+            "limit": None,
             "latency_ms": None,
             "ejected": None,
         },
@@ -248,6 +250,8 @@ def test_a_past_request_tells_what_became_of_it() -> None:
         "version": "1",
         "outcome": "ok",
         "status": 200,
+        "admission": None,
+        "queued_ms": 0.0,
         "error": None,
         "attempts": [
             {

@@ -60,6 +60,7 @@ VIEW: dict[str, Any] = {
         },
     ],
     "store": {"kind": "memory", "up": True},
+    "admission": {"mode": "enforce", "queued": {"n": {"critical": 0}}},
     "findings": [
         {
             "server": "c",
@@ -261,6 +262,13 @@ def test_what_will_be_forgotten_is_told() -> None:
     )
 
 
+def test_what_waits_for_room() -> None:
+    queued = {"m": {"critical": 1, "sheddable": 12}, "n": {"critical": 0}}
+    text = as_text({**VIEW, "admission": {"mode": "enforce", "queued": queued}})
+    assert "WAITING FOR ROOM\n  m: 1 critical, 12 sheddable\n" in text
+    assert "WAITING" not in as_text({**VIEW, "admission": {"mode": "off"}})
+
+
 def test_the_fleet_fits_whatever_its_names() -> None:
     view = worse(VIEW)
     view["models"] = [
@@ -277,6 +285,7 @@ CANDIDATE = {
     "share": 0.6667,
     "starting_slowly": False,
     "work": 3.0,
+    "limit": 7.3,
     "latency_ms": 12.34,
     "ejected": None,
 }
@@ -287,9 +296,17 @@ MODEL: dict[str, Any] = {
     "chosen_by": "the default version",
     "version_is_bad": False,
     "refused": None,
+    "queued": {"standard": 0, "sheddable": 3},
     "candidates": [
         CANDIDATE,
-        {**CANDIDATE, "server": "b", "zone": None, "share": 0.3, "starting_slowly": True},
+        {
+            **CANDIDATE,
+            "server": "b",
+            "zone": None,
+            "share": 0.3,
+            "starting_slowly": True,
+            "limit": None,
+        },
         {**CANDIDATE, "server": "c", "share": 0.0333, "latency_ms": None, "ejected": "its circuit"},
     ],
     "excluded": {"d": "cordoned by an operator"},
@@ -307,11 +324,12 @@ PRIORITY: dict[str, Any] = {
 }
 MODEL_TEXT = """\
 m version 2, chosen by: the default version
+Requests that wait for room: 3 sheddable
 
-CANDIDATE  ZONE  SHARE  WORK  LATENCY
-a          eu    66.7%     3  12.3 ms
-b          -     30.0%     3  12.3 ms  slow start
-c          eu     3.3%     3        -  ejected, but used for want of others
+CANDIDATE  ZONE  SHARE  WORK  LIMIT  LATENCY
+a          eu    66.7%     3    7.3  12.3 ms
+b          -     30.0%     3      -  12.3 ms  slow start
+c          eu     3.3%     3    7.3        -  ejected, used for want of others
 
 NOT CANDIDATES
   d: cordoned by an operator"""
@@ -324,6 +342,8 @@ REQUEST: dict[str, Any] = {
     "version": "2",
     "outcome": "failed",
     "status": 500,
+    "admission": "queued",
+    "queued_ms": 4.25,
     "error": "the model raised",
     "attempts": [
         {
@@ -337,6 +357,7 @@ REQUEST: dict[str, Any] = {
 }
 REQUEST_TEXT = """\
 r1: m 2, failed, HTTP 500, 12.5 ms, 3.0 s ago
+  waited 4.25 ms for room on a server: queued
   error: the model raised
 
 Attempt 1: a - the balancing policy chose among a, b
@@ -368,7 +389,9 @@ def test_the_priority_of_a_tenant() -> None:
 
 def test_a_refusal_has_the_status_that_callers_see() -> None:
     refused = {"outcome": "not_ready", "error": "no server is ready to take the request"}
-    text = model_text({**MODEL, "candidates": [], "refused": refused, "version_is_bad": True})
+    text = model_text(
+        {**MODEL, "queued": {}, "candidates": [], "refused": refused, "version_is_bad": True}
+    )
     assert text.splitlines()[1:5] == [
         "This version is bad: it fails on most of its servers, so the servers are not",
         "  blamed.",
@@ -382,7 +405,14 @@ def test_the_explanation_of_a_request() -> None:
 
 
 def test_a_request_that_never_got_a_server() -> None:
-    view = {**REQUEST, "model": "", "outcome": "not_found", "status": 404, "attempts": []}
+    view = {
+        **REQUEST,
+        "queued_ms": 0.0,
+        "model": "",
+        "outcome": "not_found",
+        "status": 404,
+        "attempts": [],
+    }
     assert request_text(view) == (
         "r1: no known model, not_found, HTTP 404, 12.5 ms, 3.0 s ago\n"
         "  error: the model raised\n"

@@ -174,6 +174,7 @@ async def test_the_fleet_view_has_what_is_steered() -> None:
     sections = {"servers", "sources", "models", "findings", "store"}
     sections |= {"breakers", "steering", "config", "model_control"}
     assert view.pop("limits")["rules"] == []
+    assert view.pop("admission") == {"mode": "off"}
     assert view.keys() == {"not_ready_reason", "workers", *sections}
     (entry,) = view["steering"].pop("audit")
     assert entry == {

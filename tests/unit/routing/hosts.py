@@ -36,7 +36,7 @@ class Host:
         self.slots = slots(servers, models)
         self.inbox: list[deque[News]] = [deque() for _ in range(workers)]
         self._new = lambda number: pool_of(
-            servers, random=random, table=self.table(number), **settings
+            servers, random=random, table=self.table(number), workers=workers, **settings
         )
         self.pools = [self.start(number) for number in range(workers)]
 
