@@ -8,6 +8,7 @@ a server takes `routing.admission.limits`. Called by the pipeline between limits
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from gateway.codec.types import InferCall
 from gateway.exchange import Admitted, Exchange
 from gateway.faults import Blame, Fault, Kind, Origin
 from gateway.ports import Clock
+from gateway.switches import Feature, Switches
 from routing.admission.queue import AdmissionQueue, QueueSettings, Space, Waiting
 from routing.endpoint import ModelLoads
 from routing.errors import NoRoom
@@ -66,19 +68,23 @@ class _ModelQueue:
 
 
 class Admission:
-    """Lets inference requests to the servers of `pool`. `random` yields floats in [0, 1)."""
+    """Lets inference requests to the servers of `pool`. `random` yields floats in [0, 1).
+
+    While admission is switched off it only observes, and nobody waits any longer.
+    """
 
     def __init__(
         self,
         pool: Pool,
         settings: AdmissionSettings,
         *,
+        switches: Switches,
         random: Callable[[], float],
         clock: Clock,
     ) -> None:
-        self.enforces = settings.enforce
         self._pool = pool
         self._settings = settings
+        self._switches = switches
         self._random = random
         self._clock = clock
         self._space = Space(settings.max_bytes)
@@ -86,6 +92,11 @@ class Admission:
         self._idle: dict[str, _ModelQueue] = {}  # they remember which class has a claim
         self._seen: set[tuple[str, str]] = set()
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def enforces(self) -> bool:
+        """Whether requests wait, and are refused, at the moment."""
+        return self._settings.enforce and not self._switches.disabled(Feature.ADMISSION)
 
     def room(self, exchange: Exchange) -> float | None:
         """Return the share of a server's limit that a new request may fill.
@@ -208,7 +219,8 @@ class Admission:
         for late in queue.waiting.late(self._clock()):
             late.item.exchange.admission = Admitted.EXPIRED
             self._refuse(late.item, self._late(late.item))
-        while queue.waiting.serve(_take) is not None:
+        take = _take if self.enforces else _take_any
+        while queue.waiting.serve(take) is not None:
             pass
         if not queue.waiting:
             self._idle[model] = self._queues.pop(model)
@@ -274,3 +286,7 @@ def _take(waiting: Waiting[_Turn], share: float) -> bool:
     else:
         turn.given.set_result(lease)
     return True
+
+
+def _take_any(waiting: Waiting[_Turn], _: float) -> bool:
+    return _take(waiting, math.inf)

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 
 from config.models import Config
 from gateway.admission import Admission, AdmissionSettings
+from gateway.switches import Switches
 from gateway.wiring.clock import CLOCK
 from routing.admission.queue import QueueSettings
 from routing.pool import Pool
 
 
-def admission_of(config: Config, pool: Pool, workers: int) -> Admission | None:
+def admission_of(config: Config, pool: Pool, switches: Switches, workers: int) -> Admission | None:
     """Build it for one of so many workers; None where requests are not even observed."""
     section = config.admission
     if section.mode == "off":
@@ -24,6 +25,7 @@ def admission_of(config: Config, pool: Pool, workers: int) -> Admission | None:
             max_bytes=_part(section.max_queued_bytes, workers),
             max_wait_s=section.max_wait_s,
         ),
+        switches=switches,
         random=random.random,
         clock=CLOCK,
     )

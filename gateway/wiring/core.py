@@ -191,7 +191,7 @@ def build_core(
     sequences = sequences_of(config, fleet.watcher, ledger.pool, ledger.book, around.shared)
     rules = rules_of(config)
     ranking = Ranking(priorities_of(config), ledger.book.queueing)
-    admission = admission_of(config, ledger.pool, around.workers)
+    admission = admission_of(config, ledger.pool, around.shared.switches, around.workers)
     view = _view(
         config,
         around,

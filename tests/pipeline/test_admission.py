@@ -520,3 +520,19 @@ async def test_versions_wait_side_by_side() -> None:
     for number in (0, 2, 3):
         await finish(some, number)
     assert some.idle
+
+
+async def test_switched_off_it_observes_and_nobody_waits_any_longer() -> None:
+    some = world()
+    requests = await asking(some, *[STANDARD] * 4)
+    assert waiting(some) == {"standard": 3}
+    some.switches.until_s = {"admission": some.clock.now_s + 60}
+    await until(lambda: len(some.transport.calls) == 4)
+    (late,) = await asking(some, STANDARD)
+    assert late.admission is Admitted.WOULD_QUEUE
+    some.clock.now_s += 61
+    (after,) = await asking(some, STANDARD)
+    assert waiting(some) == {"standard": 1}
+    for number in range(6):
+        await finish(some, number)
+    await asyncio.gather(*(each.task for each in (*requests, late, after)))

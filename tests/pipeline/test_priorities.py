@@ -145,7 +145,7 @@ async def test_the_class_is_known_before_a_request_is_admitted() -> None:
             return False
 
     strict = world(tenant="boss")
-    strict.pipeline._limits = Watching(RuleBook(()), strict.limiter)
+    strict.pipeline._limits = Watching(RuleBook(()), strict.limiter, strict.switches)
     await strict.ask()
     assert seen == [CRITICAL]
 
