@@ -6,7 +6,7 @@ been used up: `routing.quota` counts that, here or in a store. Called by `gatewa
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Self
@@ -89,24 +89,25 @@ class Rule:
     per: Per = Per.TENANT
     enforce: bool = True
     on_failure: OnFailure = OnFailure.LOCAL
+    counts_places: bool = field(init=False, compare=False)
+    """Whether it is about requests at a time, not about a rate."""
+    burst_us: int = field(init=False, compare=False)
+    """The time in which the rate yields the burst, in microseconds; 0 without a rate."""
 
-    @property
-    def counts_places(self) -> bool:
-        """Whether it is about requests at a time, not about a rate."""
-        return self.dimension is Dimension.CONCURRENT
-
-    @property
-    def burst_us(self) -> int:
-        """The time in which the rate yields the burst, in microseconds.
-
-        Costs are rounded up, each request's by itself: up to a hundredth more makes up for that.
-        """
-        exact_us = self.cost_us(self.most)
-        return max(exact_us, min(self.most * self.cost_us(1), exact_us + exact_us // 100))
+    def __post_init__(self) -> None:
+        """Work out once what every request asks for."""
+        counts_places = self.dimension is Dimension.CONCURRENT
+        object.__setattr__(self, "counts_places", counts_places)
+        object.__setattr__(self, "burst_us", 0 if counts_places else self._burst_us())
 
     def cost_us(self, units: int) -> int:
         """Return the time in which the rate yields so many units, rounded up."""
         return math.ceil(units * SECOND_US / self.per_s)
+
+    def _burst_us(self) -> int:
+        # Costs are rounded up, each request's by itself: up to a hundredth more makes up for that.
+        exact_us = self.cost_us(self.most)
+        return max(exact_us, min(self.most * self.cost_us(1), exact_us + exact_us // 100))
 
     def remaining(self, used_us: int) -> int:
         """Return the units that are left of the burst."""
@@ -140,8 +141,7 @@ class Applied:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class LimitState:
+class LimitState(NamedTuple):
     """What a rule said to a request: `used` microseconds of its burst, or places taken."""
 
     rule: Rule

@@ -18,7 +18,7 @@ from gateway.edge.authentication import Authentication
 from gateway.edge.control import Asked, ControlHandler
 from gateway.edge.event_response import EventResponse
 from gateway.edge.forward import ForwardedHeaders
-from gateway.edge.limits import limit_headers
+from gateway.edge.limits import LimitHeaders
 from gateway.edge.metadata import Handler
 from gateway.edge.receive import REQUEST_ID, BodyLimits, Inbound, read_body, request_id, timeout_s
 from gateway.edge.response import WholeResponse
@@ -79,7 +79,7 @@ class Api:
         self._forwarded = forwarded
         self._authentication = authentication
         self._unknown_model = unknown_model
-        self._older_limit_headers = older_limit_headers
+        self._limit_headers = LimitHeaders(older=older_limit_headers)
         self._draining = draining
         self._clock = clock
         self._running: set[asyncio.Task[object]] = set()
@@ -212,7 +212,7 @@ class Api:
             "Server-Timing": _server_timing(exchange),
         }
         if exchange.limits:
-            headers |= limit_headers(exchange, older=self._older_limit_headers)
+            headers |= self._limit_headers.of(exchange)
         return headers
 
     async def _write_events(

@@ -6,9 +6,10 @@ The names of rules are safe to write: the configuration allows letters, digits a
 """
 
 import math
+from collections.abc import Sequence
 
 from gateway.exchange import Exchange
-from routing.limits import SECOND_US, Dimension, LimitState, Source
+from routing.limits import SECOND_US, Dimension, LimitState, Rule, Source
 
 DECIDED_BY = "Triton-Gateway-Limits"
 """Says what decided on the limits when it was not the shared store."""
@@ -22,30 +23,45 @@ _UNITS = {
 }
 
 
-def limit_headers(exchange: Exchange, *, older: bool) -> dict[str, str]:
-    """Return the fields for an exchange with limits.
+class LimitHeaders:
+    """Writes the fields, for the rules of one configuration.
 
     `older` adds X-RateLimit-Limit, -Remaining and -Reset (in seconds) of the tightest one.
     """
-    states = exchange.limits
-    headers = {
-        "RateLimit-Policy": ", ".join(map(_policy, states)),
-        "RateLimit": ", ".join(map(_left, states)),
+
+    def __init__(self, *, older: bool) -> None:
+        self._older = older
+        self._policies: dict[str, str] = {}  # by the rule's name: every answer repeats them
+
+    def of(self, exchange: Exchange) -> dict[str, str]:
+        """Return the fields for an exchange with limits."""
+        states = exchange.limits
+        headers = {
+            "RateLimit-Policy": ", ".join([self._policy(state.rule) for state in states]),
+            "RateLimit": ", ".join([_left(state) for state in states]),
+        }
+        if exchange.limited_by is not Source.SHARED:
+            headers[DECIDED_BY] = exchange.limited_by.value
+        if self._older:
+            headers |= _older(states)
+        return headers
+
+    def _policy(self, rule: Rule) -> str:
+        found = self._policies.get(rule.name)
+        if found is None:
+            window = "" if rule.counts_places else f";w={_seconds(rule.burst_us)}"
+            found = f'"{rule.name}";q={rule.most}{_UNITS[rule.dimension]}{window}'
+            self._policies[rule.name] = found
+        return found
+
+
+def _older(states: Sequence[LimitState]) -> dict[str, str]:
+    tightest = min(states, key=_remaining)
+    return {
+        "X-RateLimit-Limit": str(tightest.rule.most),
+        "X-RateLimit-Remaining": str(_remaining(tightest)),
+        "X-RateLimit-Reset": str(_reset_s(tightest)),
     }
-    if exchange.limited_by is not Source.SHARED:
-        headers[DECIDED_BY] = exchange.limited_by.value
-    if older:
-        tightest = min(states, key=_remaining)
-        headers["X-RateLimit-Limit"] = str(tightest.rule.most)
-        headers["X-RateLimit-Remaining"] = str(_remaining(tightest))
-        headers["X-RateLimit-Reset"] = str(_reset_s(tightest))
-    return headers
-
-
-def _policy(state: LimitState) -> str:
-    rule = state.rule
-    window = "" if rule.counts_places else f";w={_seconds(rule.burst_us)}"
-    return f'"{rule.name}";q={rule.most}{_UNITS[rule.dimension]}{window}'
 
 
 def _left(state: LimitState) -> str:

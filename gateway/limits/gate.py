@@ -5,9 +5,9 @@ holds its places. Refuses to know how limits are counted (`limiter` does) and ho
 Called by the pipeline in the stage `admit`.
 """
 
-import contextlib
 import math
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection, Sequence
+from types import TracebackType
 
 from gateway.codec.types import InferCall
 from gateway.exchange import Exchange
@@ -46,33 +46,48 @@ class RateLimits:
         """Whether any rule applies to a request, which has been resolved."""
         return bool(self._rules.applied(exchange.tenant, exchange.tier, exchange.model))
 
-    @contextlib.asynccontextmanager
-    async def admit(self, exchange: Exchange, cost: Cost) -> AsyncIterator[None]:
-        """Let a request through for the length of the block, or raise Fault.
-
-        Its places are free when the block has ended, and so has every call that was left with
-        `exchange.until_ended`. A request the block refuses before it was sent is not charged.
-        """
+    def admit(self, exchange: Exchange, cost: Cost) -> "Passage":
+        """Return what lets a request through for the length of a block."""
         rules = self._observed if self._switches.disabled(Feature.LIMITS) else self._rules
         applied = rules.applied(exchange.tenant, exchange.tier, exchange.model)
-        if not applied:
-            yield
-            return
-        verdict = await self._limiter.decide(_wanted(applied, cost))
-        exchange.limits = tuple(state for state in verdict.states if state.rule.enforce)
+        return Passage(self._limiter, exchange, _wanted(applied, cost))
+
+
+class Passage:
+    """Lets a request through for the length of a block, or raises Fault at its beginning.
+
+    Its places are free when the block has ended, and so has every call that was left with
+    `exchange.until_ended`. A request the block refuses before it was sent is not charged.
+    """
+
+    __slots__ = ("_exchange", "_limiter", "_places", "_verdict", "_wanted")
+
+    def __init__(self, limiter: Limiter, exchange: Exchange, wanted: Sequence[Wanted]) -> None:
+        self._limiter = limiter
+        self._exchange = exchange
+        self._wanted = wanted
+        self._places: Places | None = None
+
+    async def __aenter__(self) -> None:
+        verdict = self._verdict = await self._limiter.decide(self._wanted)
+        exchange = self._exchange
+        exchange.limits = tuple([state for state in verdict.states if state.rule.enforce])
         exchange.limited_by = verdict.source
         if verdict.refused:
             raise _refusal(verdict)
-        places = Places(lambda: self._limiter.free(verdict))
-        exchange.places = places if verdict.places else None
-        try:
-            yield
-        except Fault as fault:
-            if not exchange.attempts and fault.kind in _SHED:
-                self._limiter.refund(verdict)
-            raise
-        finally:
-            places.drop()
+        if verdict.places:
+            self._places = exchange.places = Places(lambda: self._limiter.free(verdict))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Fault) and not self._exchange.attempts and error.kind in _SHED:
+            self._limiter.refund(self._verdict)
+        if self._places is not None:
+            self._places.drop()
 
 
 def _wanted(applied: Collection[Applied], cost: Cost) -> list[Wanted]:

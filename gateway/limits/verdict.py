@@ -1,13 +1,13 @@
 """What is wanted of the limits for one request, and what they say to it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from routing.limits import SECOND_US, LimitState, Rule, Source
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A rule a request comes under, the key of its quota, and the cost: 0 for a place."""
 
     rule: Rule
@@ -29,8 +29,7 @@ class Wanted:
         return cost_us + used - max(self.rule.burst_us, cost_us)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The decision on one request.
 
     `charged` is what can be given back, by key in microseconds; `places` what is held, as key and
@@ -43,7 +42,7 @@ class Verdict:
     states: tuple[LimitState, ...]
     wait_us: int = 0
     refused_by: Rule | None = None
-    charged: Mapping[str, int] = field(default_factory=dict)
+    charged: Mapping[str, int] = MappingProxyType({})
     places: tuple[tuple[str, str], ...] = ()
 
 
