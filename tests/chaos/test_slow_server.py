@@ -16,8 +16,11 @@ SLOTS = 4
 PATIENCE = 5
 """Longer work in as many more slots is the same load, and a busy machine's delays matter less."""
 NAMES = ("a", "b", "c")
-SPLITS = (0.01, 1 / 14, 1 / 7, 0.2, 1 / 3)
-"""Static shares for the slow server: next to nothing, half of what its speed allows, that, more."""
+SPLITS = (0.03, 1 / 14, 1 / 7, 0.2, 1 / 3)
+"""Static shares for the slow server: little, half of what its speed allows, that, more.
+
+A hundredth or less would not show in the 99th percentile: the server would not be used.
+"""
 
 
 def servers(patience: int) -> list[NarrowTriton]:
