@@ -10,12 +10,13 @@ from datetime import date
 
 from tests.bench.payloads import Payload
 from tests.bench.runner import IDLE_S, Pace, Run, Startup
-from tests.bench.targets import GATEWAY, TITLES, TRANSCODER, TRITON
+from tests.bench.targets import GATEWAY, TENANTS, TITLES, TRANSCODER, TRITON
 
 SMALL = "small-16"
 IMAGE = "json-image"
 MAX_CPU_TO_TRANSCODER = 2.2
 MIN_RATE_TO_TRITON = 1.2
+MAX_CPU_OF_TENANTS = 1.25
 MAX_IDLE_MB = 120
 MAX_START_S = 2.0
 NO_FIGURE = "-"
@@ -143,6 +144,7 @@ def _startup(startup: Startup | None) -> str:
 def _limits(results: Results) -> str:
     cpu = _ratio(results.runs, SMALL, TRANSCODER, _own)
     rate = _ratio(results.runs, IMAGE, TRITON, _rate)
+    tenants = _ratio(results.runs, SMALL, GATEWAY, _own, ours=TENANTS)
     startup = results.startup
     idle_mb = None if startup is None else _idle_mb(startup)
     ready_s = None if startup is None else statistics.median(startup.ready_s)
@@ -158,6 +160,12 @@ def _limits(results: Results) -> str:
             f"at least {MIN_RATE_TO_TRITON}",
             _shown(rate, ".2f"),
             None if rate is None else rate >= MIN_RATE_TO_TRITON,
+        ),
+        _limit(
+            f"{SMALL}: own CPU a request with a key, two limits on Redis and admission, to without",
+            f"at most {MAX_CPU_OF_TENANTS}",
+            _shown(tenants, ".2f"),
+            None if tenants is None else tenants <= MAX_CPU_OF_TENANTS,
         ),
         _limit(
             "idle memory",
@@ -180,11 +188,13 @@ def _limit(what: str, limit: str, measured: str, met: bool | None) -> Sequence[s
     return (what, limit, measured, verdict)
 
 
-def _ratio(runs: Runs, payload: str, other: str, figure: Figure) -> float | None:
-    """Divide the gateway's median by that of another target; None where one is missing."""
+def _ratio(
+    runs: Runs, payload: str, other: str, figure: Figure, *, ours: str = GATEWAY
+) -> float | None:
+    """Divide the median of a gateway by that of another target; None where one is missing."""
     of = runs.get(payload, {})
-    ours, theirs = _median(of.get(GATEWAY, ()), figure), _median(of.get(other, ()), figure)
-    return ours / theirs if ours is not None and theirs else None
+    mine, theirs = _median(of.get(ours, ()), figure), _median(of.get(other, ()), figure)
+    return mine / theirs if mine is not None and theirs else None
 
 
 def _median(runs: Sequence[Run], figure: Figure) -> float | None:

@@ -70,6 +70,7 @@ class Bench:
 
     def measure(self, every: Sequence[Target], payload: Payload, say: Say) -> dict[str, list[Run]]:
         """Run `payload` against every target in turn, as often as the pace says."""
+        every = [target for target in every if target.takes(payload)]
         for target in every:
             targets.wait_answering(target, payload)
         runs: dict[str, list[Run]] = {target.name: [] for target in every}
