@@ -23,7 +23,6 @@ from gateway.edge.restricted import Restriction, Restrictions
 from gateway.identity.issuer import IssuerKeys
 from gateway.lifecycle import Readiness
 from gateway.limits.desk import LimitsDesk
-from gateway.limits.gate import RateLimits
 from gateway.members import Members, ServerAdded
 from gateway.observe.logs import Logger, LogStream, RequestLog
 from gateway.ports import (
@@ -34,13 +33,10 @@ from gateway.ports import (
     Observer,
     OpenSequenceCounts,
 )
-from gateway.ranking import Ranking
-from gateway.sequences import Sequences
 from gateway.upstream.describe import ModelBook
 from gateway.upstream.prober import Assignment
 from gateway.upstream.roster import Roster
 from gateway.upstream.transport import GrpcTransport, Upstream
-from gateway.wiring.admission import admission_of
 from gateway.wiring.clock import CLOCK, Environ
 from gateway.wiring.control import control_parts, control_routes, restrictions_of
 from gateway.wiring.fleet import (
@@ -53,14 +49,14 @@ from gateway.wiring.fleet import (
     assignment_of,
     probing_fleet,
 )
+from gateway.wiring.gates import Gates, gates_of
 from gateway.wiring.identity import authentication_of, issuer_of, keys_in_files
-from gateway.wiring.limits import rules_of, tier_of
+from gateway.wiring.limits import tier_of
 from gateway.wiring.logs import logger_for, request_log
-from gateway.wiring.priorities import priorities_of
 from gateway.wiring.requests import aliases_of, metadata_routes, pipeline_of, streams_of
 from gateway.wiring.restart import in_force
 from gateway.wiring.servers import Connecting, Link, scraper_of
-from gateway.wiring.sharing import Shared, sequences_of
+from gateway.wiring.sharing import Shared
 from routing.fleet import FleetTable
 
 CONFIGURED = "configuration"
@@ -188,45 +184,18 @@ def build_core(
     fleet = around.make_fleet(connecting, told)
     ledger = fleet.ledger
     _take_in(servers, fleet, before, same)
-    sequences = sequences_of(config, fleet.watcher, ledger.pool, ledger.book, around.shared)
-    rules = rules_of(config)
-    ranking = Ranking(priorities_of(config), ledger.book.queueing)
-    admission = admission_of(config, ledger.pool, around.shared.switches, around.workers)
-    view = _view(
-        config,
-        around,
-        fleet,
-        sequences,
-        admission=_admission_view(config, around, admission),
-        limits=LimitsDesk(
-            rules,
-            around.shared.limiter,
-            fleet.watcher,
-            tier_of=tier_of(config),
-            log=logger.warning,
-        ),
-        ranking=ranking,
-    )
+    gates = gates_of(config, fleet, around.shared, around.workers)
+    view = _view(config, around, fleet, gates, logger)
     issuer = issuer_of(config, before.issuer if before else None, told=around.warn)
-    limits = RateLimits(rules, around.shared.limiter, around.shared.switches)
+    api = _api(
+        config, around, view, ledger, gates, logger=logger, restricted=restricted, issuer=issuer
+    )
     return Core(
         written=written,
         config=config,
         digest=digest(written),
         said=said,
-        api=_api(
-            config,
-            around,
-            view,
-            ledger,
-            sequences=sequences,
-            ranking=ranking,
-            limits=limits,
-            admission=admission,
-            logger=logger,
-            restricted=restricted,
-            issuer=issuer,
-        ),
+        api=api,
         table=ledger.table,
         book=ledger.book,
         watcher=fleet.watcher,
@@ -249,23 +218,27 @@ def _view(
     config: Config,
     around: Surroundings,
     fleet: FleetParts,
-    sequences: Sequences,
-    *,
-    admission: AdmissionView,
-    limits: LimitsDesk,
-    ranking: Ranking,
+    gates: Gates,
+    logger: Logger,
 ) -> CoreView:
+    limits = LimitsDesk(
+        gates.rules,
+        around.shared.limiter,
+        fleet.watcher,
+        tier_of=tier_of(config),
+        log=logger.warning,
+    )
     return CoreView(
         fleet=fleet.watcher,
         pool=fleet.ledger.pool,
         channels=fleet.channels,
         aliases=aliases_of(config),
         pages=scraper_of(config, fleet.roster.servers),
-        sequences=around.shown_sequences or sequences,
+        sequences=around.shown_sequences or gates.sequences,
         store=around.shared.keeper,
         limits=limits,
-        priorities=ranking,
-        admission=admission,
+        priorities=gates.ranking,
+        admission=_admission_view(config, around, gates.admission),
     )
 
 
@@ -312,11 +285,8 @@ def _api(
     around: Surroundings,
     view: CoreView,
     ledger: Ledger,
+    gates: Gates,
     *,
-    sequences: Sequences,
-    ranking: Ranking,
-    limits: RateLimits,
-    admission: Admission | None,
     logger: Logger,
     restricted: Sequence[Restriction],
     issuer: IssuerKeys | None,
@@ -331,17 +301,7 @@ def _api(
         readiness=around.readiness,
     )
     transport = GrpcTransport(ledger.upstreams, detached_max_s=config.upstream.detached_max_s)
-    pipeline = pipeline_of(
-        config,
-        fleet,
-        aliases,
-        view.pool,
-        transport,
-        sequences=sequences,
-        ranking=ranking,
-        limits=limits,
-        admission=admission,
-    )
+    pipeline = pipeline_of(config, view, transport, gates)
     controls = control_routes(config, fleet, ledger.upstreams, around.models, logger)
     return Api(
         pipeline=pipeline,

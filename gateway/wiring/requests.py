@@ -6,25 +6,21 @@ from collections.abc import Mapping
 from config.models import Config
 from config.policies import Hedging
 from gateway import __version__
-from gateway.admission import Admission
 from gateway.codec.generate import GenerateDecoder
 from gateway.codec.infer_request import InferDecoder
 from gateway.edge.metadata import MetadataRoutes
 from gateway.fanout import FleetStatistics
 from gateway.hedging import HedgePolicy
 from gateway.lifecycle import Readiness
-from gateway.limits.gate import RateLimits
 from gateway.pipeline import Deadlines, Pipeline, Retries
-from gateway.ports import Descriptions, Fleet, Transport
-from gateway.ranking import Ranking
-from gateway.sequences import Sequences
+from gateway.ports import CoreView, Descriptions, Fleet, Transport
 from gateway.streams import Streams
 from gateway.upstream.control import StatisticsReader
 from gateway.upstream.transport import Upstream
 from gateway.wiring.clock import CLOCK
+from gateway.wiring.gates import Gates
 from routing.aliases import Alias, Aliases, Arm, StickTo
 from routing.budget import RetryBudget
-from routing.pool import Pool
 from routing.retry import RetryPolicy
 
 
@@ -56,23 +52,12 @@ def metadata_routes(
     )
 
 
-def pipeline_of(
-    config: Config,
-    fleet: Fleet,
-    aliases: Aliases,
-    pool: Pool,
-    transport: Transport,
-    *,
-    sequences: Sequences,
-    ranking: Ranking,
-    limits: RateLimits,
-    admission: Admission | None,
-) -> Pipeline:
+def pipeline_of(config: Config, view: CoreView, transport: Transport, gates: Gates) -> Pipeline:
     """Build the pipeline of inference requests."""
     return Pipeline(
-        fleet=fleet,
-        aliases=aliases,
-        pool=pool,
+        fleet=view.fleet,
+        aliases=view.aliases,
+        pool=view.pool,
         transport=transport,
         decoder=InferDecoder(
             strict_integers=config.request.strict_integers,
@@ -80,22 +65,12 @@ def pipeline_of(
             max_batch_rows=config.request.max_batch_rows,
             max_tensor_bytes=config.api.max_unpacked_bytes,
         ),
-        deadlines=Deadlines(
-            default_s=config.deadlines.default_s,
-            max_s=config.deadlines.max_s,
-            by_model={
-                name: policy.deadline_s
-                for name, policy in config.models.items()
-                if policy.deadline_s is not None
-            },
-            stream_idle_s=config.deadlines.stream_idle_s,
-            stream_max_s=config.deadlines.stream_max_s,
-        ),
+        deadlines=_deadlines(config),
         retries=_retries(config),
-        sequences=sequences,
-        ranking=ranking,
-        limits=limits,
-        admission=admission,
+        sequences=gates.sequences,
+        ranking=gates.ranking,
+        limits=gates.limits,
+        admission=gates.admission,
         max_unpacked_bytes=config.api.max_unpacked_bytes,
         clock=CLOCK,
     )
@@ -121,6 +96,20 @@ def aliases_of(config: Config) -> Aliases:
             for name, alias in config.aliases.items()
         },
         random.random,
+    )
+
+
+def _deadlines(config: Config) -> Deadlines:
+    return Deadlines(
+        default_s=config.deadlines.default_s,
+        max_s=config.deadlines.max_s,
+        by_model={
+            name: policy.deadline_s
+            for name, policy in config.models.items()
+            if policy.deadline_s is not None
+        },
+        stream_idle_s=config.deadlines.stream_idle_s,
+        stream_max_s=config.deadlines.stream_max_s,
     )
 
 

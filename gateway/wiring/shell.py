@@ -27,6 +27,7 @@ from gateway.ports import Host
 from gateway.steering import SteeringDesk
 from gateway.stores.state_file import STEERING, StateFile
 from gateway.switchboard import Switchboard
+from gateway.usage.accountant import Accountant
 from gateway.wiring.clock import CLOCK, WALL_CLOCK, Environ, now_text
 from gateway.wiring.control import model_desk
 from gateway.wiring.core import Core, Surroundings, build_core
@@ -34,7 +35,7 @@ from gateway.wiring.cores import Cores
 from gateway.wiring.listeners import http_limits, listener_tls
 from gateway.wiring.reloader import Reloader
 from gateway.wiring.servers import same_connection, unusable
-from gateway.wiring.sharing import shared_of, switchboard_of
+from gateway.wiring.sharing import Shared, shared_of, switchboard_of
 from gateway.wiring.source import ConfigSource
 from gateway.wiring.sources import feed_of
 from gateway.wiring.usage import accountant_of, accounted, counts_of, usage_metrics
@@ -69,30 +70,23 @@ def build(
     ValueError for operators' decisions that were kept and cannot be used.
     """
     cores = Cores()
-    readiness = Readiness()
-    request_metrics = RequestMetrics(cores.has_server)
-    explainer = Explainer(cores.view, CLOCK)
-    counts = counts_of(config)
-    batch = Batch((request_metrics, cores, explainer, *([counts] if counts else ())))
     shared = shared_of(config, environ, told_up=cores.info, told_down=cores.warning)
-    accountant = accountant_of(
-        config, counts, shared, has_server=cores.has_server, log=cores.warning
-    )
-    members = Members[ServerConfig](cores.apply, same_connection=same_connection)
+    watching = _watching(config, cores, shared)
+    batch, accountant = watching.batch, watching.accountant
     models = model_desk(config, cores.control, log=cores.warning)
     around = Surroundings(
         environ,
         log,
-        readiness,
+        Readiness(),
         observer=batch,
         shared=shared,
-        members=members,
+        members=Members[ServerConfig](cores.apply, same_connection=same_connection),
         models=models,
         warn=cores.warning,
         executed=accountant.executed if accountant else None,
     )
     cores.current = build_core(config, around)
-    members.note(cores.current.said)
+    around.members.note(cores.current.said)
     discovery = discovery_of(config, cores, around)
     api_tls, ops_tls = listener_tls(config.api.tls), listener_tls(config.ops.tls)
     api = Listener(
@@ -107,10 +101,10 @@ def build(
     reloader = Reloader(cores, around, source, discovery=discovery, apply=apply)
     switchboard = switchboard_of(shared, told=_nobody, log=cores.warning)
     registry = make_registry(
-        request_metrics, cores.view, reloader.state, discovery, *usage_metrics(accountant)
+        watching.metrics, cores.view, reloader.state, discovery, *usage_metrics(accountant)
     )
     registry.register(SwitchMetrics(shared.switches))
-    host = OneProcess(registry, explainer)
+    host = OneProcess(registry, watching.explainer)
     ops = OpsListener(
         ops_socket,
         host=host,
@@ -120,26 +114,71 @@ def build(
         models=models,
         usage=accountant,
         config=reloader,
-        not_ready_reason=readiness.not_ready_reason,
+        not_ready_reason=around.readiness.not_ready_reason,
         key=cores.ops_key,
         tls=ops_tls,
     )
-    gateway = Gateway(
+    gateway = _gateway(
+        cores,
+        around,
+        watching,
         api=api,
         ops=ops,
-        watcher=cores,
-        store=accounted(shared, accountant, batch.flush),
         switchboard=switchboard,
         discovery=discovery,
         reloader=reloader,
-        readiness=readiness,
+    )
+    return Shell(gateway, cores, reloader, host)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watching:
+    """What looks at settled requests; `accountant` is None where usage is not counted."""
+
+    batch: Batch
+    metrics: RequestMetrics
+    explainer: Explainer
+    accountant: Accountant | None
+
+
+def _watching(config: Config, cores: Cores, shared: Shared) -> _Watching:
+    metrics = RequestMetrics(cores.has_server)
+    explainer = Explainer(cores.view, CLOCK)
+    counts = counts_of(config)
+    return _Watching(
+        Batch((metrics, cores, explainer, *([counts] if counts else ()))),
+        metrics,
+        explainer,
+        accountant_of(config, counts, shared, has_server=cores.has_server, log=cores.warning),
+    )
+
+
+def _gateway(
+    cores: Cores,
+    around: Surroundings,
+    watching: _Watching,
+    *,
+    api: Listener,
+    ops: OpsListener,
+    switchboard: Switchboard,
+    discovery: Discovery[DiscoveryConfig, ServerConfig],
+    reloader: Reloader,
+) -> Gateway:
+    return Gateway(
+        api=api,
+        ops=ops,
+        watcher=cores,
+        store=accounted(around.shared, watching.accountant, watching.batch.flush),
+        switchboard=switchboard,
+        discovery=discovery,
+        reloader=reloader,
+        readiness=around.readiness,
         busy=cores.busy,
         times=lambda: shutdown_times(cores.current.config),
         clock=CLOCK,
         log=cores.info,
-        flush=batch.flush,
+        flush=watching.batch.flush,
     )
-    return Shell(gateway, cores, reloader, host)
 
 
 def discovery_of(
