@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from gateway.codec.types import InferCall
 from gateway.exchange import Admitted, Exchange
-from gateway.faults import Blame, Fault, Kind, Origin
+from gateway.faults import RETRY_AFTER_S, Blame, Fault, Kind, Origin
 from gateway.ports import Clock
 from gateway.switches import Feature, Switches
 from routing.admission.queue import AdmissionQueue, QueueSettings, Space, Waiting
@@ -25,8 +25,6 @@ from routing.pool import Pool
 from routing.types import ModelSpec
 
 LOOK_INTERVAL_S = 0.005
-RETRY_AFTER_MAX_S = 3
-"""Callers that are refused come back within 1 s to this time, so that they do not come together."""
 
 Pick = Callable[[float], Lease]
 """Takes a place where less than this share of a server's limit is in use.
@@ -68,7 +66,7 @@ class _ModelQueue:
 
 
 class Admission:
-    """Lets inference requests to the servers of `pool`. `random` yields floats in [0, 1).
+    """Lets inference requests to the servers of `pool`.
 
     While admission is switched off it only observes, and nobody waits any longer.
     """
@@ -79,13 +77,11 @@ class Admission:
         settings: AdmissionSettings,
         *,
         switches: Switches,
-        random: Callable[[], float],
         clock: Clock,
     ) -> None:
         self._pool = pool
         self._settings = settings
         self._switches = switches
-        self._random = random
         self._clock = clock
         self._space = Space(settings.max_bytes)
         self._queues: dict[str, _ModelQueue] = {}  # of the models for which requests wait
@@ -268,7 +264,7 @@ class Admission:
             Kind.OVERLOADED,
             message,
             origin=Origin.GATEWAY,
-            retry_after_s=1 + int(self._random() * RETRY_AFTER_MAX_S),
+            retry_after_s=RETRY_AFTER_S,
         )
 
 

@@ -1,6 +1,5 @@
 """What a configuration means for admission."""
 
-import random
 from collections.abc import Mapping
 
 from config.models import Config
@@ -26,7 +25,6 @@ def admission_of(config: Config, pool: Pool, switches: Switches, workers: int) -
             max_wait_s=section.max_wait_s,
         ),
         switches=switches,
-        random=random.random,
         clock=CLOCK,
     )
 

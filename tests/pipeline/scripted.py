@@ -317,7 +317,7 @@ class World:
             hedges=hedges,
         )
         self.admission = admission and Admission(
-            self.pool, admission, switches=self.switches, random=lambda: 0.5, clock=self.clock
+            self.pool, admission, switches=self.switches, clock=self.clock
         )
         self.pipeline = Pipeline(
             aliases=Aliases({alias.name: alias for alias in aliases}, random),

@@ -246,7 +246,7 @@ async def test_a_full_queue_refuses_with_503_and_a_time_to_come_back() -> None:
     some = world(admission=settings(most=2))
     requests = await asking(some, *[CRITICAL] * 4)
     fault = await requests[3].fault()
-    assert (fault.kind, fault.retry_after_s) == (Kind.OVERLOADED, 2)
+    assert (fault.kind, fault.retry_after_s) == (Kind.OVERLOADED, 1)
     assert fault.message == "too many requests of class 'critical' wait for the model"
     assert requests[3].admission is Admitted.REFUSED
     for number in range(3):
@@ -282,7 +282,7 @@ async def test_who_waits_for_too_long_is_refused() -> None:
     requests = await asking(some, STANDARD, STANDARD)
     some.clock.now_s += 10.1
     fault = await requests[1].fault()
-    assert (fault.kind, fault.retry_after_s) == (Kind.OVERLOADED, 2)
+    assert (fault.kind, fault.retry_after_s) == (Kind.OVERLOADED, 1)
     assert fault.message == "no server had room for the request within 10 s"
     assert requests[1].admission is Admitted.EXPIRED
     await finish(some, 0)
