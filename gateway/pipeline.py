@@ -33,6 +33,8 @@ from routing.types import ModelSpec
 
 T = TypeVar("T")
 
+_UNLIMITED = nullcontext()
+
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
@@ -223,10 +225,12 @@ class Pipeline:
         self, exchange: Exchange, spec: ModelSpec, call: InferCall
     ) -> AbstractAsyncContextManager[None]:
         """Return what lets a request in, within its limits, for the length of a block."""
-        if not self._limits.concerns(exchange):
-            return nullcontext()
+        applied = self._limits.applied(exchange)
+        if not applied:
+            return _UNLIMITED
         exchange.enter("admit")
-        return self._limits.admit(exchange, cost_of(call, batches=spec.max_batch_size > 0))
+        cost = cost_of(call, batches=spec.max_batch_size > 0)
+        return self._limits.admit(exchange, applied, cost)
 
     async def _ask(
         self, exchange: Exchange, route: VersionRoute, call: InferCall, *, asked: int | None

@@ -6,7 +6,7 @@ Called by the pipeline in the stage `admit`.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 from gateway.codec.types import InferCall
@@ -23,11 +23,11 @@ _SHED = frozenset({Kind.OVERLOADED, Kind.NOT_READY, Kind.UNREACHABLE, Kind.DRAIN
 
 def cost_of(call: InferCall, *, batches: bool) -> Cost:
     """Return what a call costs; a model that does not batch has one row."""
-    return Cost(
-        rows=call.rows() if batches else 1,
-        input_bytes=sum(len(tensor.raw) for tensor in call.inputs),
-        elements=sum(math.prod(tensor.shape) for tensor in call.inputs),
-    )
+    input_bytes = elements = 0
+    for tensor in call.inputs:
+        input_bytes += len(tensor.raw)
+        elements += math.prod(tensor.shape)
+    return Cost(call.rows() if batches else 1, input_bytes, elements)
 
 
 class RateLimits:
@@ -42,14 +42,13 @@ class RateLimits:
         self._limiter = limiter
         self._switches = switches
 
-    def concerns(self, exchange: Exchange) -> bool:
-        """Whether any rule applies to a request, which has been resolved."""
-        return bool(self._rules.applied(exchange.tenant, exchange.tier, exchange.model))
-
-    def admit(self, exchange: Exchange, cost: Cost) -> "Passage":
-        """Return what lets a request through for the length of a block."""
+    def applied(self, exchange: Exchange) -> Sequence[Applied]:
+        """Return the rules a request, which has been resolved, comes under."""
         rules = self._observed if self._switches.disabled(Feature.LIMITS) else self._rules
-        applied = rules.applied(exchange.tenant, exchange.tier, exchange.model)
+        return rules.applied(exchange.tenant, exchange.tier, exchange.model)
+
+    def admit(self, exchange: Exchange, applied: Sequence[Applied], cost: Cost) -> "Passage":
+        """Return what lets a request through for the length of a block. Raises Fault."""
         return Passage(self._limiter, exchange, _wanted(applied, cost))
 
 
@@ -90,7 +89,7 @@ class Passage:
             self._places.drop()
 
 
-def _wanted(applied: Collection[Applied], cost: Cost) -> list[Wanted]:
+def _wanted(applied: Sequence[Applied], cost: Cost) -> list[Wanted]:
     """Return what is wanted. Raises Fault for what no quota could ever have room for."""
     wanted = []
     for each in applied:

@@ -8,7 +8,7 @@ outlasts the configuration, as what is held and counted here must.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gateway.limits.held import Held, LeaseTimes
 from gateway.limits.prepaid import Prepaid
@@ -46,6 +46,8 @@ class Limiter:
         )
         self._local = Quotas()
         self._holders = 0
+        self._paying: dict[tuple[str, ...], asyncio.Task[Verdict]] = {}
+        """The questions that charge quotas ahead, by these: others wait for them."""
 
     @property
     def gateways(self) -> int:
@@ -68,10 +70,32 @@ class Limiter:
     async def decide(self, wanted: Sequence[Wanted]) -> Verdict:
         """Decide on one request. The places of the verdict have to be freed."""
         self._held.start()
-        at_once = self._prepaid.decide(wanted, self._clock())
+        now_s = self._clock()
+        self._prepaid.measure(wanted, now_s)
+        at_once = self._prepaid.decide(wanted, now_s)
+        if at_once is None and self._paying:
+            at_once = await self._paid_by_another(wanted)
         if at_once is not None:
             return self._counted(at_once)
-        deciding = spawn(self._ask(wanted), name="decision on a request")
+        return await self._asked(wanted)
+
+    async def _paid_by_another(self, wanted: Sequence[Wanted]) -> Verdict | None:
+        """Wait if what is wanted is being charged ahead; None if the store has to be asked."""
+        paying = self._paying.get(tuple([each.key for each in wanted]))
+        if paying is None:
+            return None
+        await asyncio.wait((paying,))
+        if paying.cancelled() or paying.result().source is Source.SHARED:
+            return self._prepaid.decide(wanted, self._clock())
+        return self._without_store(wanted, self._new_holder())  # nobody waits for it twice
+
+    async def _asked(self, wanted: Sequence[Wanted]) -> Verdict:
+        ahead_us = self._prepaid.ahead_us(wanted)
+        deciding = spawn(self._ask(wanted, ahead_us), name="decision on a request")
+        if ahead_us:
+            keys = tuple([each.key for each in wanted])
+            self._paying[keys] = deciding
+            deciding.add_done_callback(lambda _: self._paying.pop(keys, None))
         try:
             return await asyncio.shield(deciding)
         except asyncio.CancelledError:
@@ -126,15 +150,20 @@ class Limiter:
         if not deciding.cancelled() and deciding.exception() is None:
             self.free(deciding.result())
 
-    async def _ask(self, wanted: Sequence[Wanted]) -> Verdict:
+    async def _ask(self, wanted: Sequence[Wanted], ahead_us: Mapping[str, int]) -> Verdict:
         rates = [each for each in wanted if not each.rule.counts_places]
         places = [each for each in wanted if each.rule.counts_places]
-        ahead_us = [0] * len(rates) if places else self._prepaid.ahead_us(rates)
         holder = self._new_holder()
         ask = Ask(
             tuple(
-                Charge(each.key, each.cost_us, each.rule.burst_us, extra_us, each.rule.enforce)
-                for each, extra_us in zip(rates, ahead_us, strict=True)
+                Charge(
+                    each.key,
+                    each.cost_us,
+                    each.rule.burst_us,
+                    ahead_us.get(each.key, 0),
+                    each.rule.enforce,
+                )
+                for each in rates
             ),
             tuple(Place(e.key, e.rule.most, holder, e.rule.enforce) for e in places),
             round(self._times.lease_s * 1000),
@@ -147,8 +176,7 @@ class Limiter:
                 self._held.free((place.key, holder), at_once=False)
             return self._counted(self._without_store(wanted, self._new_holder()))
         finally:
-            if any(ahead_us):
-                self._prepaid.paid(rates)
+            self._prepaid.paid(ahead_us)
         for each, said in zip(rates, answer.charges, strict=True):
             self._prepaid.learn(
                 each.key, said.used, said.extra_us, asked_s=asked_s, now_s=self._clock()

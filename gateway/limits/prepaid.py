@@ -7,7 +7,7 @@ what the rate yields in `AHEAD_S`. One that is full stays so for a known time. C
 `gateway.limits.limiter`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gateway.limits.verdict import Verdict, Wanted, refusal
@@ -67,17 +67,23 @@ class Prepaid:
     def __len__(self) -> int:
         return len(self._quotas)
 
+    def measure(self, wanted: Sequence[Wanted], now_s: float) -> None:
+        """Note that a request is about to use these."""
+        for each in wanted:
+            if not each.rule.counts_places:
+                quota = self._quotas.get(each.key)
+                if quota is None:
+                    quota = self._quotas[each.key] = _Quota(since_s=now_s)
+                quota.measure(each.cost_us, now_s)
+
     def decide(self, wanted: Sequence[Wanted], now_s: float) -> Verdict | None:
-        """Decide without the store; None if that is not possible."""
+        """Decide, without the store, on a request that was measured; None if it has to be asked."""
         payable, over = True, list[tuple[Wanted, int]]()
         for each in wanted:
-            if each.rule.counts_places:
+            quota = self._quotas.get(each.key)
+            if quota is None:  # places, or forgotten meanwhile
                 payable = False
                 continue
-            quota = self._quotas.get(each.key)
-            if quota is None:
-                quota = self._quotas[each.key] = _Quota(since_s=now_s)
-            quota.measure(each.cost_us, now_s)
             is_paid = quota.paid_us >= each.cost_us and quota.paid_until_s > now_s
             payable = payable and is_paid
             if not is_paid and each.rule.enforce and now_s - quota.asked_s < VALID_S:
@@ -90,35 +96,39 @@ class Prepaid:
 
     def _pay(self, wanted: Sequence[Wanted], now_s: float) -> Verdict:
         states: list[LimitState] = []
+        charged: dict[str, int] = {}
         for each in wanted:
-            quota = self._quotas[each.key]
-            quota.paid_us -= each.cost_us
-            states.append(each.state(quota.at_least_used_us(now_s), over=False))
-        charged = {each.key: each.cost_us for each in wanted}
+            quota, cost_us = self._quotas[each.key], each.cost_us
+            quota.paid_us -= cost_us
+            charged[each.key] = cost_us
+            states.append(LimitState(each.rule, quota.at_least_used_us(now_s)))
         return Verdict(Source.SHARED, False, tuple(states), charged=charged)
 
-    def ahead_us(self, wanted: Sequence[Wanted]) -> list[int]:
-        """Return what is to be charged ahead for each: all of them or none, as all are needed.
+    def ahead_us(self, wanted: Sequence[Wanted]) -> dict[str, int]:
+        """Return what is to be charged ahead, by key: all of them or none, as all are needed.
 
-        What is not 0 is to be told to `paid`. Only one question at a time charges ahead: of many on
+        What is there is to be told to `paid`. Only one question at a time charges ahead: of many on
         their way to a store that is far, each would take as much.
         """
-        quotas = [self._quotas.get(each.key) for each in wanted]
-        if not all(quota is not None and quota.often and not quota.paying for quota in quotas):
-            return [0] * len(wanted)
-        amounts_us = []
-        for each, quota in zip(wanted, quotas, strict=True):
-            assert quota is not None
+        amounts_us = {}
+        for each in wanted:
+            quota = self._quotas.get(each.key)
+            if quota is None or not quota.often or quota.paying:
+                return {}
             most_us = min(quota.spent_per_s * AHEAD_S, each.rule.burst_us // MOST_AHEAD)
-            amounts_us.append(_whole(each.cost_us, most_us))
-            quota.paying = amounts_us[-1] > 0
+            amount_us = _whole(each.cost_us, most_us)
+            if not amount_us:
+                return {}
+            amounts_us[each.key] = amount_us
+        for key in amounts_us:
+            self._quotas[key].paying = True
         return amounts_us
 
-    def paid(self, wanted: Sequence[Wanted]) -> None:
-        """Note that the question that was to charge ahead has been answered, or never will be."""
-        for each in wanted:
-            if each.key in self._quotas:
-                self._quotas[each.key].paying = False
+    def paid(self, keys: Iterable[str]) -> None:
+        """Note that the question that was to charge these ahead has an answer, or never will."""
+        for key in keys:
+            if key in self._quotas:
+                self._quotas[key].paying = False
 
     def learn(self, key: str, used_us: int, extra_us: int, *, asked_s: float, now_s: float) -> None:
         """Take in what the store said to a question from `asked_s`."""

@@ -421,3 +421,42 @@ def test_a_store_that_is_far_costs_nothing_of_the_limit(
         admitted, charged, took_s = runner.run(offer())
     assert charged - admitted <= 3 * burst / MOST_AHEAD  # what was charged ahead at the end
     assert 0.99 * (burst + per_s * took_s) <= admitted <= burst + per_s * (took_s + 5 * mean_s) + 1
+
+
+async def often(bench: Bench, rule: Rule) -> None:
+    """Use a quota often enough that it is charged ahead, and use up what was."""
+    for _ in range(60):
+        bench.clock.now_s += 0.01
+        await bench.ask(rule)
+    while bench.limiter._prepaid._quotas[rule.key("a", "m")].paid_us:
+        await bench.ask(rule)
+
+
+async def begun(bench: Bench, rule: Rule, count: int) -> list[asyncio.Task[Verdict]]:
+    asking = [asyncio.create_task(bench.ask(rule)) for _ in range(count)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return asking
+
+
+async def test_others_wait_for_the_question_that_charges_ahead() -> None:
+    bench, rule = Bench(), rate(1000, 1000)
+    await often(bench, rule)
+    bench.store.asked, bench.store.let_go = 0, asyncio.Event()
+    asking = await begun(bench, rule, 8)
+    assert bench.store.asked == 1
+    (left, *others) = asking[1:]
+    left.cancel()
+    bench.store.let_go.set()
+    verdicts = await asyncio.gather(asking[0], *others)
+    assert bench.store.asked == 1
+    assert {(verdict.refused, verdict.source) for verdict in verdicts} == {(False, Source.SHARED)}
+
+
+async def test_nobody_waits_twice_for_a_store_that_is_down() -> None:
+    bench, rule = Bench(), rate(1000, 1000)
+    await often(bench, rule)
+    bench.store.asked, bench.store.is_down = 0, True
+    verdicts = await asyncio.gather(*(await begun(bench, rule, 8)))
+    assert bench.store.asked == 1
+    assert {verdict.source for verdict in verdicts} == {Source.LOCAL}

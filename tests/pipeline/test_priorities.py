@@ -1,5 +1,6 @@
 """Priority classes in the life of a request: how one is asked for, and what the server is told."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from gateway.exchange import Exchange, Overreach
 from gateway.faults import Fault, Kind
 from gateway.limits.gate import RateLimits
 from routing.classes import CLASSES, CRITICAL, SHEDDABLE, STANDARD
-from routing.limits import RuleBook
+from routing.limits import Applied, RuleBook
 from routing.priorities import Grant, Objection, Priorities
 from routing.queueing import Queueing
 from routing.types import ModelSpec
@@ -140,9 +141,9 @@ async def test_the_class_is_known_before_a_request_is_admitted() -> None:
     seen = []
 
     class Watching(RateLimits):
-        def concerns(self, exchange: Exchange) -> bool:
+        def applied(self, exchange: Exchange) -> Sequence[Applied]:
             seen.append(exchange.priority_class)
-            return False
+            return ()
 
     strict = world(tenant="boss")
     strict.pipeline._limits = Watching(RuleBook(()), strict.limiter, strict.switches)
