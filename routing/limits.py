@@ -93,26 +93,30 @@ class Rule:
     """Whether it is about requests at a time, not about a rate."""
     burst_us: int = field(init=False, compare=False)
     """The time in which the rate yields the burst, in microseconds; 0 without a rate."""
+    unit_us: int = field(init=False, compare=False)
+    """The time in which it yields one unit, rounded up."""
 
     def __post_init__(self) -> None:
         """Work out once what every request asks for."""
         counts_places = self.dimension is Dimension.CONCURRENT
         object.__setattr__(self, "counts_places", counts_places)
+        unit_us = 0 if counts_places else math.ceil(SECOND_US / self.per_s)
+        object.__setattr__(self, "unit_us", unit_us)
         object.__setattr__(self, "burst_us", 0 if counts_places else self._burst_us())
 
     def cost_us(self, units: int) -> int:
         """Return the time in which the rate yields so many units, rounded up."""
-        return math.ceil(units * SECOND_US / self.per_s)
+        return self.unit_us if units == 1 else math.ceil(units * SECOND_US / self.per_s)
 
     def _burst_us(self) -> int:
         # Costs are rounded up, each request's by itself: up to a hundredth more makes up for that.
         exact_us = self.cost_us(self.most)
-        return max(exact_us, min(self.most * self.cost_us(1), exact_us + exact_us // 100))
+        return max(exact_us, min(self.most * self.unit_us, exact_us + exact_us // 100))
 
     def remaining(self, used_us: int) -> int:
         """Return the units that are left of the burst."""
-        left = math.floor((self.burst_us - used_us) * self.per_s / SECOND_US + _ROUNDING)
-        return min(max(0, left), self.most)
+        left = int((self.burst_us - used_us) * self.per_s / SECOND_US + _ROUNDING)
+        return self.most if left > self.most else max(left, 0)
 
     def concerns(self, tenant: str, tier: str, model: str) -> bool:
         """Whether a request comes under this rule."""

@@ -5,7 +5,6 @@ quoted names with whole numbers. A rate is told as its burst over the time in wh
 The names of rules are safe to write: the configuration allows letters, digits and `._-` only.
 """
 
-import math
 from collections.abc import Sequence
 
 from gateway.exchange import Exchange
@@ -65,8 +64,8 @@ def _older(states: Sequence[LimitState]) -> dict[str, str]:
 
 
 def _left(state: LimitState) -> str:
-    until = "" if state.rule.counts_places else f";t={_reset_s(state)}"
-    return f'"{state.rule.name}";r={_remaining(state)}{until}'
+    left = f'"{state.rule.name}";r={_remaining(state)}'
+    return left if state.rule.counts_places else f"{left};t={_seconds(state.used)}"
 
 
 def _remaining(state: LimitState) -> int:
@@ -81,4 +80,4 @@ def _reset_s(state: LimitState) -> int:
 
 
 def _seconds(time_us: int) -> int:
-    return max(1, math.ceil(time_us / SECOND_US))
+    return -(-time_us // SECOND_US) or 1

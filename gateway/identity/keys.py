@@ -12,6 +12,7 @@ import hmac
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from gateway.identity.refused import Reason, Refused
 
@@ -60,22 +61,43 @@ def parse_hash(
 
 
 _NOBODY = HashedKey("", b"\0" * _SALT_BYTES, b"")
+_BLOCK_BYTES = 64  # of SHA-256
+_INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
+
+
+class _Lock:
+    """Compares keys with one kept key: HMAC (RFC 2104) with the part made from the salt done."""
+
+    def __init__(self, kept: HashedKey) -> None:
+        salt = kept.salt.ljust(_BLOCK_BYTES, b"\0")
+        self.kept = kept
+        self._inner = sha256(salt.translate(_INNER))
+        self._outer = sha256(salt.translate(_OUTER))
+
+    def fits(self, key: str) -> bool:
+        """Whether this is the key; takes the same time for all that are not."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(key.encode())
+        outer.update(inner.digest())
+        return hmac.compare_digest(outer.digest(), self.kept.digest)
 
 
 class KeyRing:
     """All keys, by their ids."""
 
     def __init__(self, keys: Iterable[tuple[str, HashedKey]]) -> None:
-        self._by_id = dict(keys)
+        self._by_id = {key_id: _Lock(kept) for key_id, kept in keys}
+        self._nobody = _Lock(_NOBODY)
 
     def tenant_of(self, key: str, now_s: float) -> str:
         """Return whose key it is. Raises Refused. One hash, however many keys there are."""
         found = _KEY.fullmatch(key)
         if found is None:
             raise Refused(Reason.UNKNOWN_KEY)
-        kept = self._by_id.get(found[1], _NOBODY)
-        if not hmac.compare_digest(_digest(kept.salt, key), kept.digest):
+        lock = self._by_id.get(found[1], self._nobody)
+        if not lock.fits(key):
             raise Refused(Reason.UNKNOWN_KEY)
+        kept = lock.kept
         if now_s > kept.not_after_s:
             raise Refused(Reason.EXPIRED, tenant=kept.tenant)
         return kept.tenant

@@ -45,7 +45,8 @@ class _Quota:
 
     def at_least_used_us(self, now_s: float) -> int:
         """Return what of the burst is used at the least, if nobody has given anything back."""
-        return max(0, self.used_us - round((now_s - self.asked_s) * SECOND_US))
+        used_us = self.used_us - int((now_s - self.asked_s) * SECOND_US)
+        return used_us if used_us > 0 else 0
 
     def measure(self, cost_us: int, now_s: float) -> None:
         """Note one more use."""
@@ -78,31 +79,21 @@ class Prepaid:
 
     def decide(self, wanted: Sequence[Wanted], now_s: float) -> Verdict | None:
         """Decide, without the store, on a request that was measured; None if it has to be asked."""
-        payable, over = True, list[tuple[Wanted, int]]()
+        quotas: list[_Quota] = []
+        over: list[tuple[Wanted, int]] = []
         for each in wanted:
             quota = self._quotas.get(each.key)
             if quota is None:  # places, or forgotten meanwhile
-                payable = False
                 continue
-            is_paid = quota.paid_us >= each.cost_us and quota.paid_until_s > now_s
-            payable = payable and is_paid
-            if not is_paid and each.rule.enforce and now_s - quota.asked_s < VALID_S:
+            if quota.paid_us >= each.cost_us and quota.paid_until_s > now_s:
+                quotas.append(quota)
+            elif each.rule.enforce and now_s - quota.asked_s < VALID_S:
                 used_us = quota.at_least_used_us(now_s)
                 if each.wait_us(used_us) > 0:
                     over.append((each, used_us))
         if over:
             return refusal(Source.SHARED, over)
-        return self._pay(wanted, now_s) if payable else None
-
-    def _pay(self, wanted: Sequence[Wanted], now_s: float) -> Verdict:
-        states: list[LimitState] = []
-        charged: dict[str, int] = {}
-        for each in wanted:
-            quota, cost_us = self._quotas[each.key], each.cost_us
-            quota.paid_us -= cost_us
-            charged[each.key] = cost_us
-            states.append(LimitState(each.rule, quota.at_least_used_us(now_s)))
-        return Verdict(Source.SHARED, False, tuple(states), charged=charged)
+        return _paid(wanted, quotas, now_s) if len(quotas) == len(wanted) else None
 
     def ahead_us(self, wanted: Sequence[Wanted]) -> dict[str, int]:
         """Return what is to be charged ahead, by key: all of them or none, as all are needed.
@@ -155,6 +146,16 @@ class Prepaid:
         for key, quota in list(self._quotas.items()):
             if now_s - max(quota.since_s, quota.paid_until_s) > _IDLE_S:
                 del self._quotas[key]
+
+
+def _paid(wanted: Sequence[Wanted], quotas: Sequence[_Quota], now_s: float) -> Verdict:
+    states: list[LimitState] = []
+    charged: dict[str, int] = {}
+    for each, quota in zip(wanted, quotas, strict=True):
+        quota.paid_us -= each.cost_us
+        charged[each.key] = each.cost_us
+        states.append(LimitState(each.rule, quota.at_least_used_us(now_s)))
+    return Verdict(Source.SHARED, False, tuple(states), charged=charged)
 
 
 def _whole(cost_us: int, amount_us: float) -> int:
