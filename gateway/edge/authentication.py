@@ -91,9 +91,9 @@ class Authentication:
             exchange.caller = str(address) if address is not None else exchange.caller
         shown: Caller | None = None
         for credential in _credentials(request):
-            shown = _agreeing(shown, await self._holder(credential))
-        certified = self._certified(request)
-        if certified is not None:
+            holder = self._key_holder(credential) or await self._token_holder(credential)
+            shown = _agreeing(shown, holder)
+        if self._tenants.look_at_certificates and (certified := self._certified(request)):
             shown = _agreeing(shown, certified)
         if shown is not None:
             return shown
@@ -103,9 +103,12 @@ class Authentication:
             raise Refused(Reason.MISSING, tenant=ANONYMOUS)
         return self._tenants.named(ANONYMOUS)
 
-    async def _holder(self, credential: str) -> Caller:
-        if credential.startswith(PREFIX):
-            return self._tenants.named(self._keys.tenant_of(credential, self._wall_clock()))
+    def _key_holder(self, credential: str) -> Caller | None:
+        if not credential.startswith(PREFIX):
+            return None
+        return self._tenants.named(self._keys.tenant_of(credential, self._wall_clock()))
+
+    async def _token_holder(self, credential: str) -> Caller:
         if self._tokens is None:
             raise Refused(Reason.UNKNOWN_KEY)
         return self._tenants.with_claims(

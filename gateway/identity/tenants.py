@@ -91,6 +91,11 @@ class Tenants:
         return None if tenant is None else self._callers[tenant]
 
     @property
+    def look_at_certificates(self) -> bool:
+        """Whether any tenant is recognised by a client certificate."""
+        return bool(self._subjects)
+
+    @property
     def look_at_addresses(self) -> bool:
         """Whether any tenant is recognised by where it calls from."""
         return bool(self._networks)
