@@ -6,10 +6,11 @@ Classes are a closed set, those of the configuration; so are tenants, see `gatew
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.exchange import Admitted, Exchange
+from gateway.observe.families import counted, gauge
 from gateway.ports import CurrentView
 
 
@@ -34,31 +35,28 @@ class AdmissionCounts:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
-        decisions = CounterMetricFamily(
-            "triton_gateway_admission_decisions",
+        yield counted(
+            "admission_decisions",
             "Inference requests by what became of them while they needed room on a server; would_* "
             "is what was only observed.",
-            labels=("class", "outcome"),
+            self._decisions,
+            "class",
+            "outcome",
         )
-        for key, count in self._decisions.items():
-            decisions.add_metric(key, count)
-        yield decisions
-        tenants = CounterMetricFamily(
-            "triton_gateway_admission_tenant_requests",
+        yield counted(
+            "admission_tenant_requests",
             "Those of them that found no room, by tenant.",
-            labels=("tenant", "class", "outcome"),
+            self._tenants,
+            "tenant",
+            "class",
+            "outcome",
         )
-        for parts, count in self._tenants.items():
-            tenants.add_metric(parts, count)
-        yield tenants
-        queued = CounterMetricFamily(
-            "triton_gateway_admission_queued_seconds",
+        yield counted(
+            "admission_queued_seconds",
             "Time inference requests have waited for room on a server.",
-            labels=("class",),
+            self._queued_s,
+            "class",
         )
-        for kind, seconds in self._queued_s.items():
-            queued.add_metric([kind], seconds)
-        yield queued
 
 
 class AdmissionMetrics(Collector):
@@ -72,24 +70,27 @@ class AdmissionMetrics(Collector):
         view = self._view()
         if view.admission.mode == "off":
             return
-        queued = GaugeMetricFamily(
-            "triton_gateway_admission_queued",
+        queued = gauge(
+            "admission_queued",
             "Inference requests that wait for room on a server.",
-            labels=("model", "class"),
+            "model",
+            "class",
         )
         for model, waiting in view.admission.queued().items():
             for kind, count in waiting.items():
                 queued.add_metric((model, kind), count)
         yield queued
-        limits = GaugeMetricFamily(
-            "triton_gateway_admission_limit_rows",
+        limits = gauge(
+            "admission_limit_rows",
             "Batch rows of a model that a server is given at a time.",
-            labels=("server", "model"),
+            "server",
+            "model",
         )
-        in_flight = GaugeMetricFamily(
-            "triton_gateway_admission_in_flight_rows",
+        in_flight = gauge(
+            "admission_in_flight_rows",
             "Batch rows of a model in flight on a server.",
-            labels=("server", "model"),
+            "server",
+            "model",
         )
         for (server, name), room in view.pool.limits().items():
             limits.add_metric((server, name), room.limit)

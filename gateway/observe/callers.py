@@ -7,9 +7,10 @@ those of the configuration, and "unknown" for callers that are none of them.
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from gateway.exchange import Exchange
+from gateway.observe.families import counted
 
 
 class CallerCounts:
@@ -36,42 +37,38 @@ class CallerCounts:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
-        requests = CounterMetricFamily(
-            "triton_gateway_tenant_requests",
+        yield counted(
+            "tenant_requests",
             "Requests answered, by the tenant whose they are, resolved model and outcome.",
-            labels=("tenant", "model", "outcome"),
+            self._requests,
+            "tenant",
+            "model",
+            "outcome",
         )
-        for key, count in self._requests.items():
-            requests.add_metric(key, count)
-        yield requests
-        refusals = CounterMetricFamily(
-            "triton_gateway_auth_refusals",
+        yield counted(
+            "auth_refusals",
             "Requests of callers who were refused (mode enforce) or would have been (observe).",
-            labels=("tenant", "reason", "mode"),
+            self._refusals,
+            "tenant",
+            "reason",
+            "mode",
         )
-        for key, count in self._refusals.items():
-            refusals.add_metric(key, count)
-        yield refusals
-        yield from self._of_classes()
-
-    def _of_classes(self) -> Iterator[Metric]:
-        classes = CounterMetricFamily(
-            "triton_gateway_class_requests",
+        yield counted(
+            "class_requests",
             "Inference requests with a priority class, by class and outcome.",
-            labels=("class", "outcome"),
+            self._classes,
+            "class",
+            "outcome",
         )
-        for of, count in self._classes.items():
-            classes.add_metric(of, count)
-        yield classes
-        overreaches = CounterMetricFamily(
-            "triton_gateway_priority_objections",
+        yield counted(
+            "priority_objections",
             "Requests for a class or priority that were lowered or refused (mode enforce), or would"
             " have been (observe).",
-            labels=("tenant", "reason", "mode"),
+            self._overreaches,
+            "tenant",
+            "reason",
+            "mode",
         )
-        for key, count in self._overreaches.items():
-            overreaches.add_metric(key, count)
-        yield overreaches
 
 
 def _mode(enforced: bool) -> str:

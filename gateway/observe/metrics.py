@@ -12,8 +12,6 @@ from typing import Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
@@ -22,6 +20,7 @@ from prometheus_client.registry import Collector
 from gateway.exchange import INFERENCE, STAGES, Exchange, Hedge
 from gateway.observe.admission import AdmissionCounts, AdmissionMetrics
 from gateway.observe.callers import CallerCounts
+from gateway.observe.families import counted, counter, gauge
 from gateway.ports import ConfigState, CurrentView, Membership
 from gateway.switches import Feature, Switches
 from routing.pool import Pool
@@ -117,7 +116,7 @@ class RequestMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the families; called by the registry."""
         self._forget_servers()
-        requests = _counter(
+        requests = counter(
             "requests",
             "Requests answered, by route, resolved model and version, and outcome.",
             "route", "model", "version", "outcome",
@@ -127,7 +126,7 @@ class RequestMetrics(Collector):
         yield requests
         yield from self._callers.collect()
         yield from self._admissions.collect()
-        aliases = _counter(
+        aliases = counter(
             "alias_requests",
             "Inference requests for an alias, by the version that was chosen.",
             "alias", "model", "version",
@@ -136,24 +135,24 @@ class RequestMetrics(Collector):
             aliases.add_metric(arm, count)
         yield aliases
         yield from self._times()
-        yield _counted(
-            "upstream_attempts", "Inference calls sent, by server.", "server", self._attempts
+        yield counted(
+            "upstream_attempts", "Inference calls sent, by server.", self._attempts, "server"
         )
         yield from self._further_attempts()
-        yield _counted(
+        yield counted(
             "detached_calls",
             "Calls left running on a server after their caller was gone.",
-            "server",
             self._detached,
+            "server",
         )
-        yield _counted(
-            "stream_events", "Events of streams passed on, by model.", "model", self._events
+        yield counted(
+            "stream_events", "Events of streams passed on, by model.", self._events, "model"
         )
-        yield _counted(
+        yield counted(
             "body_bytes",
             "Bytes of request (in) and response (out) bodies of inference requests.",
-            "direction",
             {"in": self._bytes_in, "out": self._bytes_out},
+            "direction",
         )
 
     def _forget_servers(self) -> None:
@@ -163,7 +162,7 @@ class RequestMetrics(Collector):
                     del counts[server]
 
     def _further_attempts(self) -> Iterator[Metric]:
-        retries = _counter(
+        retries = counter(
             "retries",
             "Further attempts at a request, by the kind of failure that led to them.",
             "model", "reason",
@@ -171,7 +170,7 @@ class RequestMetrics(Collector):
         for key, count in self._retries.items():
             retries.add_metric(key, count)
         yield retries
-        hedges = _counter(
+        hedges = counter(
             "hedges",
             "Times a second server was to be asked because the first was slow, by what came of it: "
             + ", ".join(Hedge) + ".",
@@ -199,11 +198,11 @@ class RequestMetrics(Collector):
         )
         own.add_metric([], self._own_time.buckets(), self._own_time.sum_s)
         yield own
-        yield _counted(
+        yield counted(
             "stage_seconds",
             "Time spent in each stage of all inference requests.",
-            "stage",
             self._stages_s,
+            "stage",
         )
 
 
@@ -225,17 +224,6 @@ def _count(counts: dict[_Key, int], key: _Key) -> None:
     counts[key] = counts.get(key, 0) + 1
 
 
-def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
-    return CounterMetricFamily(f"triton_gateway_{name}", text, labels=labels)
-
-
-def _counted(name: str, text: str, label: str, counts: Mapping[str, float]) -> CounterMetricFamily:
-    family = _counter(name, text, label)
-    for value, count in counts.items():
-        family.add_metric([value], count)
-    return family
-
-
 class FleetMetrics(Collector):
     """The state of the fleet at the moment of a scrape."""
 
@@ -246,8 +234,8 @@ class FleetMetrics(Collector):
         """Yield the families; called by the registry."""
         view = self._view()
         servers = view.fleet.snapshot.servers.values()
-        up = _family("server_up", "1 if the server answers and may be sent requests.", "server")
-        ready = _family(
+        up = gauge("server_up", "1 if the server answers and may be sent requests.", "server")
+        ready = gauge(
             "model_ready",
             "1 if the server has this version ready, 0 if it knows it and has not.",
             "server", "model", "version",
@@ -262,9 +250,9 @@ class FleetMetrics(Collector):
         yield from self._health(view.pool)
 
     def _loads(self, pool: Pool) -> Iterator[Metric]:
-        calls = _family("server_in_flight_calls", "Inference calls on the server.", "server")
-        rows = _family("server_in_flight_rows", "Batch rows of these calls.", "server")
-        detached = _family(
+        calls = gauge("server_in_flight_calls", "Inference calls on the server.", "server")
+        rows = gauge("server_in_flight_rows", "Batch rows of these calls.", "server")
+        detached = gauge(
             "server_detached_calls", "Those of them that nobody waits for any more.", "server"
         )
         for load in pool.loads.values():
@@ -276,7 +264,7 @@ class FleetMetrics(Collector):
         yield detached
 
     def _health(self, pool: Pool) -> Iterator[Metric]:
-        circuits = _family(
+        circuits = gauge(
             "circuits_open",
             "Circuits that are not closed: of a version on a server, or (model and version empty) "
             "of the server itself.",
@@ -286,9 +274,7 @@ class FleetMetrics(Collector):
             model, _, version = ("", "", "") if of == "server" else of.rpartition("/")
             for server in breakers:
                 circuits.add_metric([server, model, version], 1.0)
-        bad = _family(
-            "version_bad", "1 for a version most of its servers fail.", "model", "version"
-        )
+        bad = gauge("version_bad", "1 for a version most of its servers fail.", "model", "version")
         for model, number in pool.bad_versions():
             bad.add_metric([model, str(number)], 1.0)
         yield circuits
@@ -305,13 +291,13 @@ class StoreMetrics(Collector):
         """Yield the families; called by the registry."""
         view = self._view()
         store = view.store
-        up = _family("store_up", "1 if the shared store answers.", "store")
+        up = gauge("store_up", "1 if the shared store answers.", "store")
         up.add_metric([store.kind], float(store.down_reason() is None))
         yield up
-        failures = _counter("store_failures", "Failed operations on the shared store.", "store")
+        failures = counter("store_failures", "Failed operations on the shared store.", "store")
         failures.add_metric([store.kind], store.failures)
         yield failures
-        sequences = _family("server_open_sequences", "Open sequences on the server.", "server")
+        sequences = gauge("server_open_sequences", "Open sequences on the server.", "server")
         for server, count in view.sequences.by_server().items():
             sequences.add_metric([server], count)
         yield sequences
@@ -326,20 +312,19 @@ class LimitMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the families; called by the registry."""
         limits = self._view().limits
-        decisions = _counter(
+        yield counted(
             "limit_decisions",
             "Decisions of each rate limit: allowed, denied, or (not enforced) observed.",
-            "limit", "outcome",
-        )  # fmt: skip
-        for key, count in limits.decisions().items():
-            decisions.add_metric(key, count)
-        yield decisions
-        yield _counted(
+            limits.decisions(),
+            "limit",
+            "outcome",
+        )
+        yield counted(
             "limited_requests",
             "Requests under rate limits, by what has decided: the shared store or, while it is "
             "down, this process (local), nobody (open), a refusal (closed).",
-            "decided_by",
             limits.sources(),
+            "decided_by",
         )
 
 
@@ -351,7 +336,7 @@ class SwitchMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the family; called by the registry."""
-        disabled = _family(
+        disabled = gauge(
             "feature_disabled", "1 while operators have switched the feature off.", "feature"
         )
         for feature in Feature:
@@ -368,19 +353,19 @@ class ConfigMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the families; called by the registry."""
         state = self._state()
-        ok = _family(
+        ok = gauge(
             "config_last_reload_successful",
             "0 if the configuration was refused when it was last to be reloaded, else 1.",
         )
         ok.add_metric([], float(state.last_reload_ok))
         yield ok
-        since = _family(
+        since = gauge(
             "config_last_reload_success_timestamp_seconds",
             "When the configuration in force was loaded.",
         )
         since.add_metric([], state.loaded_s)
         yield since
-        info = _family("config_info", "1 for the configuration in force.", "hash")
+        info = gauge("config_info", "1 for the configuration in force.", "hash")
         info.add_metric([state.digest], 1.0)
         yield info
 
@@ -393,13 +378,13 @@ class DiscoveryMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families; called by the registry."""
-        up = _family("discovery_up", "1 if the source's last answer was good.", "source")
-        answered = _family(
+        up = gauge("discovery_up", "1 if the source's last answer was good.", "source")
+        answered = gauge(
             "discovery_last_success_timestamp_seconds",
             "Unix time of the source's last good answer.",
             "source",
         )
-        servers = _family("discovery_servers", "Servers in use that come from it.", "source")
+        servers = gauge("discovery_servers", "Servers in use that come from it.", "source")
         for source in self._membership.sources():
             up.add_metric([source.name], float(source.up))
             servers.add_metric([source.name], source.servers)
@@ -429,10 +414,10 @@ class WorkerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families; called by the registry."""
-        ready = _family("workers_ready", "Worker processes that accept connections.")
+        ready = gauge("workers_ready", "Worker processes that accept connections.")
         ready.add_metric([], self._workers.ready)
         yield ready
-        crashes = _counter("worker_crashes", "Worker processes that ended by themselves.")
+        crashes = counter("worker_crashes", "Worker processes that ended by themselves.")
         crashes.add_metric([], self._workers.crashes)
         yield crashes
 
@@ -466,7 +451,3 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
     for collector in collectors:
         registry.register(collector)
     return registry
-
-
-def _family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"triton_gateway_{name}", text, labels=labels)

@@ -5,9 +5,10 @@ The labels are bounded: `gateway.usage` tells only so many pairs apart.
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.observe.families import counted
 from routing.usage import Totals
 
 _FAMILIES = {
@@ -17,6 +18,7 @@ _FAMILIES = {
     "input_bytes": "Bytes of request bodies, as they came.",
     "output_bytes": "Bytes of response bodies, as they went.",
 }
+_LABELS = ("tenant", "model")
 
 
 class UsageMetrics(Collector):
@@ -29,16 +31,11 @@ class UsageMetrics(Collector):
         """Yield the families; called by the registry."""
         totals = self._totals()
         for unit, text in _FAMILIES.items():
-            yield _family(unit, text, {pair: getattr(used, unit) for pair, used in totals.items()})
-        yield _family(
-            "compute_seconds",
+            amounts = {pair: getattr(used, unit) for pair, used in totals.items()}
+            yield counted(f"usage_{unit}", text, amounts, *_LABELS)
+        yield counted(
+            "usage_compute_seconds",
             "The servers' compute time (compute_infer), shared out by rows.",
             {pair: used.compute_us / 1_000_000 for pair, used in totals.items()},
+            *_LABELS,
         )
-
-
-def _family(unit: str, text: str, amounts: dict[tuple[str, str], float]) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"triton_gateway_usage_{unit}", text, labels=("tenant", "model"))
-    for pair, amount in amounts.items():
-        family.add_metric(pair, amount)
-    return family
