@@ -185,19 +185,8 @@ def upstream_named(upstreams: Mapping[str, Upstream], server: str) -> Upstream:
     """Return how a server is reached. Raises Fault for one that has just left the fleet."""
     upstream = upstreams.get(server)
     if upstream is None:
-        raise _removed()
+        raise _unreachable("the server has been removed")
     return upstream
-
-
-def _removed() -> Fault:
-    return Fault(
-        Kind.UNREACHABLE,
-        "the server could not be reached",
-        origin=Origin.UPSTREAM,
-        replay=Replay.SAFE,
-        detail="the server has been removed",
-        retry_after_s=RETRY_AFTER_S,
-    )
 
 
 def _channel(upstream: Upstream) -> Channel:
@@ -209,12 +198,16 @@ def _channel(upstream: Upstream) -> Channel:
 
 def not_confirmed() -> Fault:
     """Build the fault of a call that must wait until its server is known to be the right one."""
+    return _unreachable("the connection is new and the server's identity not confirmed yet")
+
+
+def _unreachable(detail: str) -> Fault:
     return Fault(
         Kind.UNREACHABLE,
         "the server could not be reached",
         origin=Origin.UPSTREAM,
         replay=Replay.SAFE,
-        detail="the connection is new and the server's identity not confirmed yet",
+        detail=detail,
         retry_after_s=RETRY_AFTER_S,
     )
 

@@ -94,15 +94,28 @@ def probing_fleet(connecting: Connecting, told: Told) -> FleetParts:
     """Build the parts of a process that does everything itself."""
     config = connecting.config
     ledger = Ledger(pool_of(config, Pool), table_of(config, FleetTable), ModelBook())
-    watcher = watcher_of(config, ledger, told.logger)
+    watcher, roster = probing(connecting, told, ledger)
+    return FleetParts(ledger, watcher, watcher, roster)
+
+
+def probing(
+    connecting: Connecting,
+    told: Told,
+    ledger: Ledger,
+    *,
+    kind: type[Roster[ServerConfig, Any]] = Roster,
+) -> tuple[FleetWatcher, Roster[ServerConfig, ServerProber]]:
+    """Build the watch over all servers, and what gives each of them a prober."""
+    watcher = watcher_of(connecting.config, ledger, told.logger)
     roster = roster_of(
         connecting,
         ledger,
         log=told.logger.info,
         watcher=watcher,
-        watched=partial(prober_of, config, ledger, told),
+        watched=partial(prober_of, connecting.config, ledger, told),
+        kind=kind,
     )
-    return FleetParts(ledger, watcher, watcher, roster)
+    return watcher, roster
 
 
 def watcher_of(config: Config, ledger: Ledger, logger: Logger) -> FleetWatcher:

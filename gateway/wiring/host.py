@@ -46,10 +46,8 @@ from gateway.wiring.fleet import (
     Ledger,
     Told,
     pool_of,
-    prober_of,
-    roster_of,
+    probing,
     table_of,
-    watcher_of,
 )
 from gateway.wiring.listeners import listener_tls
 from gateway.wiring.reloader import Reloader
@@ -283,15 +281,7 @@ class _HostFleet:
     def __call__(self, connecting: Connecting, told: Told) -> FleetParts:
         config = connecting.config
         ledger = Ledger(pool_of(config, HostPool), table_of(config, ToldTable), ToldBook())
-        watcher = watcher_of(config, ledger, told.logger)
-        roster = roster_of(
-            connecting,
-            ledger,
-            log=told.logger.info,
-            watcher=watcher,
-            watched=partial(prober_of, config, ledger, told),
-            kind=ToldRoster,
-        )
+        watcher, roster = probing(connecting, told, ledger, kind=ToldRoster)
         channels = HostChannels(lambda: self.supervisor.workers, watcher.findings)
         return FleetParts(ledger, watcher, channels, roster)
 
