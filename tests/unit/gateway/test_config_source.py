@@ -89,7 +89,7 @@ def test_files_are_looked_after_while_the_configuration_is_refused(
 
 
 def test_files_that_are_named_no_more_do_not_count(source: ConfigSource, tmp_path: Path) -> None:
-    source = source_of(tmp_path)
+    write(tmp_path, "gateway.yaml", yaml.safe_dump({"servers": [SERVER]}))
     source.read()
     write(tmp_path, "acme.keys", "")
     assert not changed(source)
